@@ -4,7 +4,7 @@ BIN := .venv/bin
 SETUP := .venv/.ready
 PEERS := tests/interop/node_modules/.ready
 
-.PHONY: setup peers lint format graph docs test demo bench-throughput bench-latency bench-many bench-footprint bench-selecting bench-sorting bench-topics bench-large bench-simulator bench-tables bench-spark-nodes bench-convergence-200 bench-bus-routing bench-trace-bytes kill-campaign swarm sim-large long containment fuzz soak canaries mutants pacing federation constraints clean
+.PHONY: setup peers lint format graph docs test demo bench-throughput bench-latency bench-many bench-footprint bench-selecting bench-sorting bench-topics bench-large bench-simulator bench-tables bench-spark-nodes bench-convergence-200 bench-bus-routing bench-trace-bytes kill-campaign swarm sim-large long containment fuzz soak canaries mutants pacing federation constraints spark-deaths clean
 
 setup: $(SETUP)
 
@@ -94,6 +94,12 @@ bench-convergence-200: setup
 kill-campaign: setup
 	$(BIN)/python -m holdfast_lab.real.campaign --cycles 1000 --lanes 2
 
+# Executors, Python workers, driver and node of a Spark job killed, in each of so many runs: a minute each on two idle
+# cores. `make spark-deaths RUNS=10 SEED=7`; one that fails is run again with RUNS=1 and its seed.
+spark-deaths: RUNS ?= 200
+spark-deaths: setup
+	$(BIN)/python -m holdfast_lab.real.spark_deaths --runs $(RUNS) --seed $(SEED)
+
 # `make swarm SEEDS=200 FIRST=5001`; a seed that fails prints the command that runs it again.
 SEEDS ?= 2000
 FIRST ?= 1
@@ -141,6 +147,7 @@ pacing: setup
 
 # Bindings that travel, over a model of the network: missed, doubled, corrupted tables, copies and control bytes, into
 # docs/results; a quarter of an hour. Exit code 1 where a run does not end well, or a rule taken out is not missed.
+federation: RUNS ?= 60
 federation: setup
 	$(BIN)/python -m holdfast_lab.bindings --seeds $(RUNS) --page docs/results/federation.md
 

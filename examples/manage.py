@@ -16,8 +16,8 @@ args = parser.parse_args()
 url, queue = args.url, args.queue
 with BlockingConnection(url) as connection:
     try:
-        connection.manage("CREATE", "holdfast:queue", queue, {"messages_max": 1_000})
+        connection.admin.create_queue(queue, messages_max=1_000)
     except ManagementError as error:
         sys.exit(str(error))
-    for found in connection.manage("QUERY", "holdfast:queue")["queues"]:
+    for found in connection.admin.queues():
         print(found["name"], found["messages"])

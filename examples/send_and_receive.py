@@ -6,20 +6,19 @@ python examples/send_and_receive.py amqp://127.0.0.1:5672
 import argparse
 import asyncio
 
-from holdfast.client import Accepted, connect
+from holdfast.client import connect
 
 
 async def main(url: str) -> None:
     async with await connect(url) as connection:
-        sender = await connection.sender("greetings")
-        for text in ("good morning", "good day", "good night"):
-            outcome = await sender.send(text)
-            assert isinstance(outcome, Accepted), outcome  # the node has stored it
+        async with connection.sender("greetings") as sender:
+            for text in ("good morning", "good day", "good night"):
+                await sender.send(text)  # returns once the node has stored it
 
-        receiver = await connection.receiver("greetings", count_max=3)
-        async for delivery in receiver:
-            print(delivery.sequence, delivery.message.body_bytes().decode())
-            await delivery.accept()  # now the node may delete it
+        async with connection.receiver("greetings", count_max=3) as receiver:
+            async for delivery in receiver:
+                async with delivery.process():  # accepts it at the end of the block: now the node may delete it
+                    print(delivery.sequence, delivery.body)
 
 
 parser = argparse.ArgumentParser()

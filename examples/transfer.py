@@ -14,7 +14,7 @@ async def main(url: str) -> None:
         answers = await connection.sender("answers")
         greetings = await connection.receiver("greetings", count_max=3)
         async for greeting in greetings:
-            text = greeting.message.body_bytes().decode()
+            text = greeting.body
             try:
                 async with connection.transaction() as transaction:
                     await transaction.send(answers, f"{text} to you")

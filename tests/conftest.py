@@ -17,12 +17,12 @@ from hypothesis import HealthCheck, seed, settings
 
 from holdfast.errors import ConfigError
 from holdfast.node.command import GC_THRESHOLDS
-from support import forking, today
+from support import forking, processor, today
 from support.process import NodeProcess
 
 # Examples follow from the day (`pytest_itemcollected`): a red check is red for whoever looks next with that `--day`.
 # `--hypothesis-profile explore` looks elsewhere.
-EXAMPLES = 34
+EXAMPLES = 20
 settings.register_profile(
     "checks",
     derandomize=True,
@@ -40,9 +40,12 @@ settings.load_profile("checks")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
-# JVMs compile once and not well, which halves the cost of their start: each lives for seconds here. Every JVM that a
-# test starts, however deep, reads this.
-os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+# JVMs compile once and not well, which halves the cost of their start, and do not verify Spark's classes, which takes
+# another sixth off it: each lives for seconds here. Every JVM that a test starts, however deep, reads this.
+os.environ.setdefault(
+    "JDK_JAVA_OPTIONS",
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote",
+)
 
 forking.install()
 
@@ -58,6 +61,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--day", metavar="YYYY-MM-DD", help="what the short forms of long campaigns draw from (default: today, in UTC)"
     )
+    parser.addoption("--processor", type=int, default=0, metavar="N", help="list the N dearest modules and tests")
     parser.addoption("--long", action="store_true", help="every seed, more examples, invariants after every turn")
 
 
@@ -84,6 +88,7 @@ def pytest_configure(config: pytest.Config) -> None:
     except ValueError as error:
         raise pytest.UsageError(f"--day: {error}") from None
     today.long = config.option.long
+    config.pluginmanager.register(processor)
     if today.long:
         settings.load_profile("long")
     name = config.getoption("--canary")
@@ -117,8 +122,27 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         seed(today.number)(getattr(test, "__func__", test))
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def take_turns(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Of the tests of a module with the mark `by_turns(n)` every n-th stays, the next ones each day. Those that the
+    command line names stay too.
+    """
+    places: dict[tuple[Path, int], int] = {}
+    left_out = []
+    for item in items:
+        mark = item.get_closest_marker("by_turns")
+        if mark is not None:
+            of = int(mark.args[0])
+            place = places[item.path, of] = places.get((item.path, of), -1) + 1
+            if not today.has_turn(place, of) and not any(f"::{item.name}" in name for name in config.args):
+                left_out.append(item)
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in set(left_out)]
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """A stage collects only modules that name its mark (tools/stages.py), so one given in another way is refused."""
+    take_turns(config, items)
     texts: dict[Path, str] = {}
     for item in items:
         for mark in item.iter_markers():

@@ -19,10 +19,9 @@ from typing import NamedTuple
 import pytest
 
 import holdfast
-from holdfast import cli
 from holdfast.node import config
 from holdfast.routing import topology
-from support.documents import ROOT, documents
+from support.documents import ROOT, documents, grammar
 from support.packages import MODULES
 
 PACKAGE = Path(holdfast.__file__).parent
@@ -32,8 +31,8 @@ LINE_MAX = 120
 EXTRAS = ("[demo]",)
 """What pip installs with Holdfast; written as a table of TOML is."""
 SCRIPTS = ("benchmarks", "tools", "tests")
-WITHOUT_KEYS = {"docs/simulator.md", "docs/mpls.md"}
-"""Their TOML is of scenarios, sweeps and networks: tests/test_examples.py reads each with its own parser."""
+WITHOUT_KEYS = {"docs/simulator.md", "docs/mpls.md", "docs/spark.md"}
+"""Their TOML is of scenarios, sweeps, networks and jobs: tests/test_examples.py reads each with its own parser."""
 FENCED = re.compile(r"^( *)```(\w*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 WRITTEN = re.compile(r"^cat > (\S+) <<'END'\n(.*?)^END$", re.MULTILINE | re.DOTALL)
 SPAN = re.compile(r"`([^`\n]+)`")
@@ -202,12 +201,12 @@ def options_of(parser: argparse.ArgumentParser) -> set[str]:
 
 @cache
 def all_options() -> frozenset[str]:
-    return frozenset(name for parser in parsers(cli.parser()) for name in options_of(parser))
+    return frozenset(name for parser in parsers(grammar()) for name in options_of(parser))
 
 
 def complaint(command: str) -> str | None:
     """What is wrong with a command that is named, whole or in part: `holdfast queue list --json`; None if nothing."""
-    parser = cli.parser()
+    parser = grammar()
     for word in command.split()[1:]:
         if word.startswith("--"):
             if word not in options_of(parser):
@@ -229,7 +228,7 @@ def commands_in(name: str) -> list[str]:
 def test_every_command_that_is_shown_is_accepted(name: str) -> None:
     for line in commands_in(name):
         if "--help" not in line:
-            cli.parser().parse_args(shlex.split(line)[1:])
+            grammar().parse_args(shlex.split(line)[1:])
         assert complaint(line) is None
 
 

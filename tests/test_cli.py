@@ -48,8 +48,10 @@ def test_every_verb_has_help_with_an_example(verb: list[str], capsys: pytest.Cap
 
 
 def test_every_argument_of_every_verb_says_what_it_is() -> None:
+    whole = cli.parser()
+
     def parser_of(verb: list[str]) -> argparse.ArgumentParser:
-        parser = cli.parser()
+        parser = whole
         for name in verb:
             (group,) = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
             parser = group.choices[name]
@@ -65,11 +67,12 @@ def test_every_argument_of_every_verb_says_what_it_is() -> None:
 
 
 def test_the_examples_are_grammatical(capsys: pytest.CaptureFixture[str]) -> None:
+    parser = cli.parser()
     for verb in VERBS:
         assert exit_code(*verb, "--help") == 0
         for line in capsys.readouterr().out.split("example:")[1].splitlines():
             if line.strip():
-                cli.parser().parse_args(line.split()[1:])
+                parser.parse_args(line.split()[1:])
 
 
 @pytest.mark.parametrize(

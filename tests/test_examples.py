@@ -19,8 +19,10 @@ from holdfast.client import Connection, Sender, connect
 from holdfast.node.config import load_settings
 from holdfast_lab.mpls.network_file import parse_network
 from holdfast_lab.plan import scenario_file
+from pyspark_holdfast.job_file import read_job
+from pyspark_holdfast.jobs import check_job
 from pyspark_holdfast.sweep_file import read_sweep
-from support.documents import FENCED, ROOT, Example, documents, examples
+from support.documents import FENCED, ROOT, Example, documents, examples, grammar
 
 TABLE = re.compile(r"^\[\[?\w+\]\]?\s*(#.*)?$", re.MULTILINE)
 
@@ -61,6 +63,11 @@ def load(example: Example, directory: Path, monkeypatch: pytest.MonkeyPatch) -> 
         file = directory / "sweep.toml"
         file.write_text(example.text)
         assert read_sweep(str(file))
+        return
+    if "sink" in document:
+        file = directory / "job.toml"
+        file.write_text(example.text)
+        check_job(read_job(str(file)))
         return
     if "vpn" in document:
         parse_network("example", example.text)
@@ -133,7 +140,7 @@ def commands() -> list[tuple[str, str]]:
 def test_a_command_of_the_documents_is_one(document: str, line: str) -> None:
     """As far as the grammar says: it is not run."""
     arguments = shlex.split(line.replace("\\\n", " "), comments=True)[1:]
-    cli.parser().parse_args(arguments)
+    grammar().parse_args(arguments)
 
 
 @pytest.mark.parametrize("example", PYTHONS, ids=lambda example: str(example.place))

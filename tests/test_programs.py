@@ -67,6 +67,15 @@ async def test_a_transfer_answers_each_greeting(start_node: StartNode) -> None:
     assert [line.split("b'")[1].rstrip("'") for line in lines] == [f"good {part} to you" for part in DAY]
 
 
+async def test_a_question_is_answered_by_another_program(start_node: StartNode) -> None:
+    node = await start_node()
+    answering = await asyncio.create_subprocess_exec(
+        sys.executable, EXAMPLES / "ask.py", node.url, stdout=asyncio.subprocess.PIPE, env=dict(os.environ)
+    )
+    async with killed_at_the_end(answering):
+        assert await printed("ask", node.url, "1", "2", "3") == ["6"]
+
+
 async def test_a_producer_that_is_started_again_sends_what_is_new(start_node: StartNode, tmp_path: Path) -> None:
     node = await start_node()
     file = tmp_path / "rows"

@@ -28,14 +28,22 @@ Names = Mapping[str, tuple[str, ...] | None]
 its public members. Of any other class all are public that do not begin with an underscore."""
 
 _LINK: Final = ("close", "failure", "is_over", "ready")
-_DELIVERY: Final = ("accept", "enqueued_ms", "message", "modify", "reject", "release", "sequence", "settled")
+_DELIVERY: Final = (
+    "accept", "correlation_id", "delivery_count", "enqueued_ms", "message", "message_id", "modify", "process",
+    "properties", "reject", "release", "reply_to", "sequence", "settled", "subject",
+)  # fmt: skip
+_ADMINISTRATION: Final = (
+    "change_queue", "create_link", "create_queue", "delete_link", "delete_queue", "delete_subscription", "links",
+    "purge_queue", "queue", "queues", "register_service", "reload", "remove_service", "service", "services",
+    "start_link", "status", "stop_link", "subscriptions", "where",
+)  # fmt: skip
 
 PAGES: Final[Mapping[str, Names]] = {
     "holdfast.client": {
         "connect": None,
         "Connection": (
-            "abort", "close", "container_id", "failure", "is_open", "manage", "opened", "parts_receiver", "receiver",
-            "reconnects", "sender", "transaction", "url",
+            "abort", "admin", "close", "container_id", "failure", "is_open", "manage", "node", "opened",
+            "parts_receiver", "receiver", "reconnects", "reply", "request", "sender", "transaction", "url",
         ),
         "Sender": (
             *_LINK, "accepted", "address", "drain", "epoch", "in_doubt", "last_number", "missing", "next_number",
@@ -44,9 +52,12 @@ PAGES: Final[Mapping[str, Names]] = {
         ),
         "Receiver": (*_LINK, "address", "batch", "confirmation", "duplicates_suppressed", "ended", "received"),
         "PartsReceiver": (*_LINK, "address", "batch", "duplicates_suppressed", "ended", "received"),
-        "Delivery": (*_DELIVERY, "payload"),
+        "Delivery": (*_DELIVERY, "body", "payload"),
         "DeliveryInParts": (*_DELIVERY, "discard", "parts", "save", "whole"),
         "Transaction": ("accept", "commit", "reject", "release", "rollback", "send", "submit"),
+        "Administration": _ADMINISTRATION,
+        "UNCHANGED": None,
+        "compose": None,
         "Message": None,
         "Header": None,
         "Properties": None,
@@ -76,17 +87,19 @@ PAGES: Final[Mapping[str, Names]] = {
         "DeliveryBroken": None,
         "UndecodableMessage": None,
         "ManagementError": None,
+        "NotAccepted": None,
+        "NoReply": None,
     },
     "holdfast.client.blocking": {
         "BlockingConnection": (
-            "close", "manage", "open", "read_range", "receiver", "send", "sender", "transaction",
+            "admin", "close", "manage", "node", "open", "read_range", "receiver", "reply", "request", "send", "sender",
+            "transaction",
         ),
         "BlockingSender": ("close", "last_number", "missing", "next_number", "send"),
         "BlockingReceiver": ("batch", "close", "ended"),
-        "BlockingDelivery": (
-            "accept", "enqueued_ms", "message", "modify", "payload", "reject", "release", "sequence", "settled",
-        ),
+        "BlockingDelivery": (*_DELIVERY, "body", "payload"),
         "BlockingTransaction": ("accept", "commit", "reject", "release", "rollback", "send", "submit"),
+        "BlockingAdministration": _ADMINISTRATION,
         "Entry": None,
     },
     "holdfast.errors": {

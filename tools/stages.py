@@ -11,6 +11,7 @@ processes first, then this one.
 """
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -80,10 +81,15 @@ class Stage:
     def collected(self) -> list[str]:
         """What pytest is to collect: to import every module costs each worker some seconds."""
         if self.named is None:
-            return [*self.folders, *(f"--ignore={folder}" for folder in self.without)]
+            marked = (path for path in sorted(TESTS.rglob("test_*.py")) if MARKED.search(path.read_text()))
+            left_out = [*self.without, *(str(path.relative_to(ROOT)) for path in marked)]
+            return [*self.folders, *(f"--ignore={place}" for place in left_out)]
         naming = (path for path in sorted(TESTS.rglob("test_*.py")) if f"mark.{self.named}" in path.read_text())
         return [str(path.relative_to(ROOT)) for path in naming]
 
+
+MARKED = re.compile(r"^pytestmark = (?:\[\s+)?[^\n]*mark\.(?:interop|spark|crash|fuzz|sim)\b", re.MULTILINE)
+"""A module that has one of these marks whole: no test of it is without."""
 
 UNMARKED = "not interop and not spark and not crash and not sim and not fuzz and not slow"
 
@@ -118,11 +124,14 @@ class Tally:
     passed: int = 0
     failed: int = 0
     skipped: int = 0
+    processor_s: float = 0.0
+    """What the tests took of a processor, with the processes that they waited for (tests/support/processor.py)."""
 
     def add(self, other: "Tally") -> None:
         self.passed += other.passed
         self.failed += other.failed
         self.skipped += other.skipped
+        self.processor_s += other.processor_s
 
 
 class Ended(BaseException):
@@ -245,7 +254,11 @@ def tests(stage: Stage, limit_s: float, output: IO[bytes] | None) -> Tally:
     code = run(command, limit_s, output)
     tally = Tally()
     if report.is_file():
-        for suite in ElementTree.parse(report).getroot().iter("testsuite"):
+        root = ElementTree.parse(report).getroot()
+        tally.processor_s = sum(
+            float(found.get("value", 0)) for found in root.iterfind(".//property[@name='processor_s']")
+        )
+        for suite in root.iter("testsuite"):
             failed = int(suite.get("failures", 0)) + int(suite.get("errors", 0))
             skipped = int(suite.get("skipped", 0))
             tally.add(Tally(int(suite.get("tests", 0)) - failed - skipped, failed, skipped))
@@ -321,9 +334,9 @@ def main(names: list[str]) -> int:
         total.add(tally)
         print(
             f"{stage.name:8} {tally.passed:5} passed {tally.failed:4} failed {tally.skipped:4} skipped"
-            f" {took_s:6.1f} s of {stage.budget_s} s"
+            f" {took_s:6.1f} s of {stage.budget_s} s, processor {tally.processor_s:6.1f} s"
         )
-    print(f"all      {time.monotonic() - started_s:.1f} s")
+    print(f"all      {time.monotonic() - started_s:.1f} s, processor {total.processor_s:.1f} s")
     judge([stage for stage, _, _ in done], total, whole=len(done) == len(STAGES))
     print(f"total: {total.passed} passed, {total.failed} failed, {total.skipped} skipped", flush=True)
     return 1 if total.failed else 0

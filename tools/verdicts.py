@@ -46,6 +46,8 @@ def lacks_java() -> bool:
 ALLOWED: Final[tuple[tuple[str, Callable[[], bool]], ...]] = (
     (r"Qpid Proton \(python-qpid-proton\) is not installed|its frames are read by Proton's", lacks_package("proton")),
     (r"RabbitMQ's.* client.* not installed|rabbitmq_amqp_python_client", lacks_package("rabbitmq_amqp_python_client")),
+    (r"no promtool here", lacks_program("promtool")),
+    (r"no systemd-analyze", lacks_program("systemd-analyze")),
     (r"no node \(Node\.js\) here", lacks_program("node")),
     (r"rhea is not installed", lacks_program("npm")),
     (r"no gcc here|for c are not here", lambda: lacks_program("gcc")() or lacks_file("/usr/include/proton")()),

@@ -65,3 +65,22 @@ def test_many_wildcards_cost_no_more_than_their_words() -> None:
     """A walk that tried every way through the pattern would not end."""
     pattern = Pattern(".".join(["#", "*"] * 60))
     assert PatternTree([pattern]).matching(".".join(["a"] * 500)) == [pattern.text]
+
+
+@given(
+    patterns=st.lists(PATTERNS, max_size=8, unique_by=lambda one: one.text),
+    subject=SUBJECTS,
+    gone=st.integers(min_value=0, max_value=8),
+)
+def test_a_tree_that_was_changed_answers_as_one_made_anew(patterns: list[Pattern], subject: str, gone: int) -> None:
+    tree = PatternTree(patterns)
+    for pattern in patterns[:gone]:
+        tree.remove(pattern.text)
+    assert sorted(tree.matching(subject)) == sorted(PatternTree(patterns[gone:]).matching(subject))
+    for pattern in patterns[gone:]:
+        tree.remove(pattern.text)
+    assert not tree._root.words and tree._root.any is tree._root.one is None, "nothing is left of what went"
+    for pattern in patterns:
+        tree.add(pattern)
+    assert sorted(tree.matching(subject)) == sorted(PatternTree(patterns).matching(subject))
+    tree.remove("never.there.#")

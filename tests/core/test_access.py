@@ -20,6 +20,7 @@ from holdfast.amqp.wire.performatives import (
 )
 from holdfast.amqp.wire.types import Described, Symbol, Ulong
 from holdfast.engine import events
+from holdfast.management.status.queues import QUEUES_A_PAGE
 from holdfast.settings.hosts import UserConfig, VhostConfig
 from holdfast.settings.neighbours import NeighbourConfig
 from holdfast.settings.queues import QueueConfig
@@ -233,7 +234,6 @@ ENTRY: Final = {"queue_uuid": "x", "sequence": Ulong(1), "delivery_count": Ulong
 @pytest.mark.parametrize(
     ("operation", "kind", "name", "arguments", "may"),
     [
-        ("QUERY", "queue", "", {}, False),
         ("READ", "queue", "shown", {}, True),
         ("READ", "queue", "out", {}, False),
         ("CREATE", "queue", "ann.2", {}, True),
@@ -292,6 +292,48 @@ def test_each_operation_is_asked_about(
     if operation != "GET-TYPES":
         assert bob.manage(operation, kind, name, **arguments)[0] == 403
     assert root.manage(operation, kind, name, **arguments)[0] != 403
+
+
+@pytest.mark.parametrize(
+    ("operation", "kind", "name", "arguments"),
+    [
+        ("OPEN", "subscription", "s", {"queue": "out"}),
+        ("OPEN", "subscription", "s", {"queue": "topic/news"}),
+        ("OPEN", "subscription", "s", {"queue": "topic/news/world"}),
+        ("MOVE", "entry", "raw", {**ENTRY, "to": "in"}),
+        ("COPY", "entry", "raw", {**ENTRY, "to": "topic/news/world"}),
+        ("CREATE", "link", "l", {"from": "raw", "to": "clean"}),
+    ],
+)
+def test_no_request_creates_a_queue_for_who_may_only_use_it(
+    operation: str, kind: str, name: str, arguments: dict[str, Any]
+) -> None:
+    hub = node(queues=(QueueConfig(name="shown"),))
+    ann, root = login(hub, "ann"), login(hub, "root")
+    before = set(hub.core.catalog.queues)
+    status, _, text = ann.manage(operation, kind, name, **arguments)
+    assert set(hub.core.catalog.queues) == before
+    assert status == 403, text
+    assert kind == "entry" or text == "no permission to create there; ask the administrator of this node"
+    assert root.manage(operation, kind, name, **arguments)[0] != 403
+
+
+def test_queues_are_listed_to_who_may_read_them_without_a_word_of_others() -> None:
+    others = [QueueConfig(name=f"secret.{number:03}") for number in range(QUEUES_A_PAGE)]
+    mine = [QueueConfig(name=name) for name in (*QUEUES, "ann.1", "zeta") if name != "ann.1"]
+    hub = node(queues=(*others, QueueConfig(name="ann.1"), *mine), neighbours=(NeighbourConfig(name="jfk"),))
+    ann, bob, root = (login(hub, user) for user in ("ann", "bob", "root"))
+    status, body, _ = ann.manage("QUERY", "queue")
+    assert status == 200 and [row["name"] for row in body["queues"]] == ["ann.1", "out"]
+    assert body["more"] and body["offset"] == QUEUES_A_PAGE
+    _, body, _ = ann.manage("QUERY", "queue", offset=body["offset"])
+    assert [row["name"] for row in body["queues"]] == ["shown"] and body["more"] is False and "offset" not in body
+    assert ann.manage("QUERY", "queue", offset=Ulong(2**63 - 1))[1] == {"queues": [], "more": False}
+    assert ann.manage("QUERY", "queue", offset=-1)[::2] == (400, "invalid value -1 for offset; expected 0 to 2^63 - 1")
+    assert bob.manage("QUERY", "queue")[1]["queues"] == []
+    assert bob.manage("QUERY", "queue", after="x")[1]["queues"] == []
+    told = root.manage("QUERY", "queue")[1]
+    assert len(told["queues"]) == QUEUES_A_PAGE and told["more"] and "offset" not in told
 
 
 def test_a_link_is_stopped_and_deleted_by_who_may_make_it() -> None:

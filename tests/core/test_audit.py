@@ -2,14 +2,22 @@
 
 from typing import Any
 
+import pytest
+
+from core.test_logins import tries
 from holdfast.access.rules import AccessConfig, AccessRule
 from holdfast.amqp.message.message import Message
-from holdfast.amqp.wire.performatives import Properties, Source
+from holdfast.amqp.wire.encoding import encode
+from holdfast.amqp.wire.frames import SASL_FRAME, SASL_HEADER, frame
+from holdfast.amqp.wire.performatives import Properties, SaslInit, Source
+from holdfast.amqp.wire.types import Symbol
+from holdfast.engine import strangers
 from holdfast.peers import audit
 from holdfast.settings.hosts import UserConfig
 from holdfast.settings.limits import Limits
 from holdfast.settings.neighbours import NeighbourConfig
 from holdfast.settings.queues import QueueConfig
+from support.raw import Raw
 from support.rig import Client, Node, Rig
 
 ACCESS = AccessConfig(
@@ -136,13 +144,44 @@ def test_records_are_bounded_by_source_and_hide_no_others() -> None:
     assert row["left_out"] == 5
 
 
-def test_sources_beyond_the_bound_count_as_one() -> None:
+def test_addresses_beyond_the_bound_count_as_one_and_hide_no_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever has many addresses hides others without a user for a minute, and never what users are refused."""
+    monkeypatch.setattr(audit, "ADDRESSES_MAX", 50)
+    hub = node(limits=Limits(login_failures_max=1_000))
+    burst = int(audit.RECORDS_BURST)
+    for number in range(50 + burst + 30):
+        tries(hub.rig, hub, "wrong", address=f"10.0.0.{number}")
+    assert len(taken(hub)) == 50 + burst and len(hub.core.audit.addresses) == 50
+    ann = login(hub)
+    ann.receiver("work")
+    assert [row["kind"] for row in taken(hub)][-1] == "refusal"
+    hub.rig.run(strangers.QUIET_S)
+    tries(hub.rig, hub, "wrong", address="10.0.1.1")
+    (row,) = taken(hub)
+    assert row["from"] == "10.0.1.1:1024" and "left_out" not in row
+
+
+@pytest.mark.parametrize("mechanism", ["ANONYMOUS", "EXTERNAL", "SCRAM-SHA-1", "hunter2"])
+def test_logins_by_what_is_not_offered_are_recorded(mechanism: str) -> None:
     hub = node()
-    found = hub.core.doors._audit
-    for number in range(audit.SOURCES_MAX + 300):
-        found.not_published(f"n{number}", "n", "send", "x", "")
-    assert len(found._sources) == audit.SOURCES_MAX + 1
-    assert sum(found._left_out.values()) == 300 - int(audit.RECORDS_BURST)
+    peer = Raw(hub.rig, hub)
+    said = SaslInit(Symbol(mechanism), b"", None)
+    peer.say(SASL_HEADER + frame(0, encode(said), SASL_FRAME))
+    assert not peer.alive
+    (row,) = taken(hub)
+    known = {"mechanism": mechanism} if mechanism in ("ANONYMOUS", "EXTERNAL") else {}
+    assert row == {"kind": "login", "outcome": "refused", "from": "10.0.0.1:1024", **known}
+
+
+@pytest.mark.parametrize(
+    "response", [b"", b"ann", b"\0", b"\0ann", b"\0\0secret", b"bob\0ann\0secret", b"\0\xff\0secret"]
+)
+def test_logins_that_are_malformed_or_for_somebody_else_are_refused_and_recorded(response: bytes) -> None:
+    hub = node()
+    peer = Raw(hub.rig, hub)
+    peer.say(SASL_HEADER + frame(0, encode(SaslInit(Symbol("PLAIN"), response, None)), SASL_FRAME))
+    assert not peer.alive
+    assert taken(hub) == [{"kind": "login", "outcome": "refused", "from": "10.0.0.1:1024", "mechanism": "PLAIN"}]
 
 
 def test_without_a_file_nothing_is_recorded() -> None:

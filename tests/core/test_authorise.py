@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
+from holdfast.access.current import CurrentAccess
 from holdfast.amqp.message.message import Message
 from holdfast.amqp.wire.extensions import START_SEQUENCE
 from holdfast.amqp.wire.performatives import Properties, Rejected, Source, Target
 from holdfast.amqp.wire.types import Described, Symbol, Ulong
-from holdfast.peers.authorise import Everyone
 from holdfast.settings.hosts import UserConfig
 from support.rig import Client, Node, Rig
 
@@ -32,7 +32,7 @@ class Asked:
 def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
     found = Asked()
     monkeypatch.setattr(
-        Everyone, "authorise", lambda self, who, action, address, host: found.answer(who, action, address)
+        CurrentAccess, "authorise", lambda self, who, action, address, host: found.answer(who, action, address)
     )
     return found
 

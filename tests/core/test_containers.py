@@ -10,6 +10,7 @@ from holdfast.amqp.wire.frames import AMQP_HEADER, FRAME_SIZE_MIN
 from holdfast.amqp.wire.performatives import Attach, Begin, Close, Error, Open, Source
 from holdfast.amqp.wire.types import Symbol
 from holdfast.engine import events
+from holdfast.settings.hosts import UserConfig
 from holdfast.settings.neighbours import NeighbourConfig
 from holdfast.settings.queues import QueueConfig
 from support.rig import Client, Node, Rig
@@ -49,6 +50,20 @@ def test_a_second_connection_of_one_container(first: tuple[str, ...], second: tu
     assert not refused(connect(hub, "other", SOLE)) and not refused(one)
     hub.rig.settle()
     assert one.amqp.usable
+
+
+def test_nobody_keeps_another_user_out_by_claiming_his_container() -> None:
+    users = tuple(UserConfig(name=name, password="x") for name in ("ann", "bob"))
+    hub = Rig().node("hub", users=users)
+
+    def login(user: str) -> Client:
+        told = {"mechanism": "PLAIN", "user": user, "password": "x"}
+        client = hub.rig.client(hub, container_id="ann's", desired_capabilities=(SOLE,), **told)
+        hub.rig.settle()
+        return client
+
+    bob, ann, again = (login(user) for user in ("bob", "ann", "ann"))
+    assert [refused(client) for client in (bob, ann, again)] == [False, False, True]
 
 
 def test_the_id_is_free_when_the_connection_is_gone() -> None:

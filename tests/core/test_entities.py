@@ -52,7 +52,8 @@ def test_types_attributes_and_operations() -> None:
     _, node, client = world()
     status, types, _ = ask(client, "GET-TYPES")
     known = {"holdfast:node", "holdfast:queue", "holdfast:subscription", "holdfast:connection", "holdfast:attachment"}
-    known |= {"holdfast:link", "holdfast:federation"}
+    known |= {"holdfast:link", "holdfast:federation", "holdfast:service"}
+    known |= {"holdfast:session", "holdfast:transaction"}
     assert status == 200 and set(types) == known and all(base == [] for base in types.values())
     status, attributes, _ = ask(client, "GET-ATTRIBUTES", entityType="holdfast:queue")
     assert (status, attributes) == (200, {"holdfast:queue": [*ATTRIBUTES, *QUEUE_ATTRIBUTES]})

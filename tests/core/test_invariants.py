@@ -6,6 +6,7 @@ After a corruption (support/corruption.py) the check must be raised from that ve
 
 import ast
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Final
@@ -55,6 +56,7 @@ SOURCES: Final = Path(holdfast.__file__).parent
 RAISES: Final = ("must", "alive")
 
 
+@cache
 def invariants() -> dict[str, tuple[Path, int]]:
     """Where each is raised, by `PACKAGE: TEXT` with `{}` for what a text names."""
     found: dict[str, tuple[Path, int]] = {}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.engine import events, log
+from holdfast.engine import events, log, strangers
 from support.limits import world
 from support.raw import Raw
 from support.rig import Node, Rig
@@ -63,7 +63,7 @@ def test_addresses_with_lines_of_their_own_are_bounded() -> None:
     for number in range(log.STRANGERS_MAX + 20):
         Raw(rig, node, address=f"10.0.1.{number}").say(b"GET / HTTP/1.1\r\n")
         assert len(about_headers(node)) == min(number + 1, log.STRANGERS_MAX + 1)
-    rig.run(log.QUIET_S)
+    rig.run(strangers.QUIET_S)
     for _ in range(2):
         Raw(rig, node, address="10.0.2.1").say(b"GET / HTTP/1.1\r\n")
     assert len(about_headers(node)) == log.STRANGERS_MAX + 2

@@ -95,6 +95,40 @@ def test_weights_and_shares_count() -> None:
     assert [row["rate"] for row in rows(hub, "paces")] == [6_000, 3_000]
 
 
+def test_status_and_telemetry_tell_weights_rates_and_time_to_overflow() -> None:
+    """At the root of each client, and at the client of its own queue: the same figures."""
+    rig, hub, clients = star(
+        root=PacingConfig(rate=10_000, policy="weights"), client=PacingConfig(roots=("hub",), capacity_bytes=150_000)
+    )
+    rig.run(3)
+    for _ in range(30):
+        send(rig, clients[0], *[BODY] * 30, to="hub")  # 30,000 bytes a second, of which 9,950 leave
+        rig.run(0.5)
+        if rows(clients[0], "paced")[0]["used"] > 80_000:
+            break
+    first, second = rows(hub, "paces")
+    assert (first["weight"], second["weight"]) == (first["used"] * 10 // 150_000, 0)
+    assert 5 <= first["weight"] <= 6
+    assert first["rate"] == 9_950
+    needed = (150_000 - first["used"]) / (first["arrivals"] - first["rate"])
+    assert first["overflow_s"] == pytest.approx(needed, abs=0.001)
+    assert 2 < needed < 6
+    assert second["overflow_s"] == 300
+    [own] = rows(clients[0], "paced")
+    assert (own["weight"], own["capacity"], own["arrivals"]) == (first["weight"], 150_000, first["arrivals"])
+    assert own["overflow_s"] == pytest.approx(needed, rel=0.2)
+    [shared] = rows(hub, "pacing")
+    assert (shared["policy"], shared["rate"], shared["clients"]) == ("weights", 10_000, 2)
+    assert 2 < shared["overflow_s"] < 6  # of the last computation
+    told = [fields for kind, fields in hub.records if kind == "pace"][-2:]
+    assert [fields["client"] for fields in told] == ["c1", "c2"]
+    assert 1 <= told[0]["weight"] <= 9
+    assert told[0]["rate"] in (5_000, 9_950)
+    [of_client] = [fields for kind, fields in clients[0].records if kind == "paced"][-1:]
+    assert of_client["root"] == "hub"
+    assert of_client["weight"] == of_client["used"] * 10 // 150_000
+
+
 def test_a_root_lends_what_is_free_in_its_fullest_queue() -> None:
     """And no more than its store takes; queues of virtual hosts and in memory are none of it."""
     queues = (

@@ -63,6 +63,17 @@ def test_a_user_of_the_nodes_own_file_has_precedence_and_stays() -> None:
     assert ann.amqp.usable and login(node, "ann", "own").amqp.usable
 
 
+def test_nobody_becomes_a_neighbour_by_the_file() -> None:
+    """A neighbour that has a password in the node's own file has no other, whatever users the file has."""
+    node = Rig().node("hub", has_users_file=True, neighbours=(NeighbourConfig(name="jfk", user="jfk", password="own"),))
+    change(node, ("", "jfk", "stored"))
+    jfk = login(node, "jfk", "own")
+    assert jfk.amqp.usable and not login(node, "jfk", "stored").amqp.usable
+    change(node)
+    assert jfk.amqp.usable and login(node, "jfk", "own").amqp.usable
+    node.core.validate()
+
+
 def test_a_neighbour_comes_as_a_user_of_the_file() -> None:
     rig = Rig()
     hub = rig.node("hub", has_users_file=True, neighbours=(NeighbourConfig(name="jfk"),))

@@ -58,12 +58,12 @@ def reported() -> set[str]:
     rig.settle()
     client.manage("CREATE", "link", "work-other", **{"from": "work", "to": "other"})
     assert a.core is not None
-    a.core.logins.has_failed("10.0.0.1", "")
+    a.core.logins.has_failed("10.0.0.1", b"", None)
     found = told(a)
     users = (UserConfig(name="u", password="p", vhost="acme"),)
     guest = Rig().node("guest", vhosts=(VhostConfig(name="acme"),), users=users)
     assert guest.core is not None
-    guest.core.logins.has_failed("10.0.0.1", hosted("acme", "u"))
+    guest.core.logins.has_failed("10.0.0.1", "u", hosted("acme", "u"))
     found |= told(guest)
     both = PacingConfig(rate=1_000, roots=("mid",)), PacingConfig(roots=("hub",))
     paced, *_ = (rig := Rig()).line("hub", "mid", hub={"pacing": both[0]}, mid={"pacing": both[1]})

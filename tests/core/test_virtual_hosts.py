@@ -87,10 +87,10 @@ def test_a_node_without_hosts_looks_at_no_name_but_at_one_that_asks_for_a_host()
         ("ann", "b", "vhost:acme", "acme"),
         ("ann", "b", "acme.example.com", "acme"),
         ("ann", "a", "vhost:acme", "no login"),
-        ("ann", "a", "vhost:globex", "refused amqp:not-allowed"),
+        ("ann", "a", "vhost:globex", "refused amqp:not-found"),
         ("bob", "b", None, "acme"),  # the only one of that name
         ("bob", "b", "localhost", "acme"),
-        ("bob", "b", "vhost:globex", "refused amqp:not-allowed"),
+        ("bob", "b", "vhost:globex", "refused amqp:not-found"),
         ("bob", "b", "unknown", "refused amqp:not-found"),
         ("eve", "e", None, "acme"),
         ("eve", "f", "localhost", "globex"),
@@ -108,9 +108,19 @@ def test_the_hostname_of_sasl_chooses_among_users_of_one_name(
     assert host_of(node, login(node, user, password, hostname)) == expected
 
 
+def test_a_user_is_not_told_which_other_hosts_there_are() -> None:
+    node = node_with(Rig(), users=USERS)
+    told = []
+    for hostname in ("vhost:globex", "globex", "vhost:nosuch", "nosuch"):
+        closed = login(node, "bob", "b", hostname).closed
+        assert closed is not None
+        told.append((closed.condition, str(closed.description).replace(repr(hostname), "it")))
+    assert set(told) == {("amqp:not-found", "no virtual host it at 'hub' for this user; log in as one of its users")}
+
+
 @pytest.mark.parametrize(
     ("password", "hostname", "expected"),
-    [("a", "localhost", ""), ("b", "acme", "acme"), ("b", "hub", "acme"), ("a", "acme", "refused amqp:not-allowed")],
+    [("a", "localhost", ""), ("b", "acme", "acme"), ("b", "hub", "acme"), ("a", "acme", "refused amqp:not-found")],
 )
 def test_a_client_that_says_nothing_in_sasl_is_told_apart_by_its_password(
     monkeypatch: pytest.MonkeyPatch, password: str, hostname: str, expected: str

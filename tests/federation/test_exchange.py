@@ -7,9 +7,12 @@ import pytest
 
 from holdfast.amqp.wire.decoding import decode
 from holdfast.amqp.wire.encoding import encode
+from holdfast.amqp.wire.types import Ulong
 from holdfast.errors import ConfigError
 from holdfast.federation import confirming, serving
 from holdfast.federation.federation import CREDIT_KEPT, RETRY_S, Federation
+from holdfast.federation.idle import LOOKED_MIN
+from holdfast.federation.messages import LIST_MAX, TOPICS_MAX
 from holdfast.federation.parents import Routes
 from holdfast.federation.rows import EVERYTHING, VERSION_HIGH, Row, Stamp
 from holdfast.federation.sets import Key, stamped
@@ -34,7 +37,7 @@ class Together:
         self.seen: list[tuple[str, str, Fields]] = []
         self.refusing: set[str] = set()
         self.change: Callable[[str, str, Fields], Fields] = lambda start, end, fields: fields
-        routes = Routes(self.up, frozenset(names))
+        routes = Routes(self.up)
         for name, node in self.nodes.items():
             node.configure([Entry(T, other) for other in self.up[name]], 0.0)
             node.route(routes, 0.0)
@@ -315,12 +318,32 @@ def test_a_parent_that_never_gives_what_it_says_is_asked_once_a_refresh() -> Non
     assert two.rows("a", "b") == set(rows(5))
 
 
-def test_topics_of_a_node_are_bounded() -> None:
-    node = Federation("a", 1, 0.0, bounds=Bounds(topics_max=2))
-    assert node.bind("one", [Row("x")], 0.0)
-    assert node.bind("two", [Row("x")], 0.0)
-    assert not node.bind("three", [Row("x")], 0.0)
-    assert node.bind("two", [], 0.0)
+def test_topics_that_a_neighbour_names_one_after_another_take_no_place_from_others() -> None:
+    node = Federation("a", 1, 0.0)
+    for name in ("hostile", "b"):
+        node.up(name, 0.0)
+    for turn in range(40):
+        topics = [f"no.{turn}.{number}" for number in range(TOPICS_MAX)]
+        rows_of = [["a", topic, Ulong(0), Ulong(0), Ulong(0)] for topic in topics[:LIST_MAX]]
+        federate = {"kind": "federate", "rows": [[topic, "dynamic"] for topic in topics]}
+        follow: dict[str, Any] = {"kind": "follow", "rows": rows_of, "stop": [], "whole": False}
+        assert node.receive("hostile", federate, 0.0) is None
+        assert node.receive("hostile", follow, 0.0) is None
+        while node.records(0.0):
+            node.committed(0.0)
+        validate(node)
+        assert len(node.own) < LOOKED_MIN + TOPICS_MAX
+    assert node.receive("b", {"kind": "federate", "rows": [[T, "dynamic"]]}, 0.0) is None
+    assert T in node.spread()
+    node.bind(T, [Row("x")], 0.0)
+    held = node.sets.current(Key("a", T))
+    assert held is not None and held.rows == {Row("x")}
+    node.down("hostile", 0.0)
+    while node.next_deadline(60.0) <= 60.0:
+        node.tick(60.0)
+        if node.records(60.0):
+            node.committed(60.0)
+    assert node.own.keys() == {T}, "what nobody needs goes"
 
 
 def test_a_life_is_above_all_that_was_stored() -> None:
@@ -337,7 +360,7 @@ def test_a_life_is_above_all_that_was_stored() -> None:
 def test_a_set_leaves_a_day_after_its_origin_was_lost() -> None:
     three = Together("abc", Bounds(keep_s=100.0))
     node = three.nodes["a"]
-    node.route(Routes({"a": {"b": 1}, "b": {"a": 1}}, frozenset("abc")), three.now)
+    node.route(Routes({"a": {"b": 1}, "b": {"a": 1}}), three.now)
     three.wait(90.0)
     assert Key("c", T) in node.sets.stored
     three.wait(60.0)
@@ -347,7 +370,7 @@ def test_a_set_leaves_a_day_after_its_origin_was_lost() -> None:
 def test_a_node_that_left_for_good_is_forgotten() -> None:
     three = Together("abc")
     node = three.nodes["a"]
-    node.route(Routes({"a": {"b": 1}, "b": {"a": 1}}, frozenset("ab")), three.now)
+    node.route(Routes({"a": {"b": 1}, "b": {"a": 1}}), three.now)
     node.forget("c", three.now)
     three.settle()
     assert Key("c", T) not in node.sets.stored

@@ -1,25 +1,12 @@
-"""Static entries, who has delivered a message, and which publications came before."""
+"""Static entries, and who has delivered a message."""
 
+from holdfast.broker.entries.annotate import TAGS_MAX
 from holdfast.federation.federation import Federation
 from holdfast.federation.parents import Routes, parents, reached
-from holdfast.federation.relaying import RANGES_MAX, TAGS_MAX, Publications, Seen, tagged
+from holdfast.federation.relaying import tagged
 from holdfast.federation.rows import RELAY, Row
 from holdfast.federation.sets import Key
 from holdfast.federation.settings import Entry
-
-
-def test_a_publication_comes_once() -> None:
-    seen = Publications()
-    assert [seen.take("s", 1), seen.take("s", 1), seen.take("other", 1)] == [Seen.NEW, Seen.COPY, Seen.NEW]
-
-
-def test_ranges_of_a_publisher_are_bounded() -> None:
-    seen = Publications()
-    for number in range(1, 2 * RANGES_MAX + 3, 2):
-        assert seen.take("s", number) is Seen.NEW
-    assert len(seen.ranges["s"]) == RANGES_MAX
-    assert seen.take("s", 1) is Seen.OLD  # it is delivered, and counted
-    assert seen.take("s", 2 * RANGES_MAX + 1) is Seen.COPY
 
 
 def test_tags_are_bounded() -> None:

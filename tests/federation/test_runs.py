@@ -10,7 +10,8 @@ from holdfast_lab.bindings.histories import HISTORIES
 from holdfast_lab.bindings.planted import RULES, find
 from holdfast_lab.bindings.report import BEGIN, END, Report, page
 
-FEW = 3
+FEW = 1
+"""Seeds of the day for each shape; `make federation` takes hundreds."""
 SHAPES = {"churn": drawn.CHURN, "changed": drawn.CHANGED, "mixed": drawn.MIXED, "mixed-cut": drawn.MIXED_CUT}
 
 

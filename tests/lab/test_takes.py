@@ -13,6 +13,7 @@ from holdfast_lab.draws.drawn_takes import MOVED_COUNT, TAKES, with_takes
 from holdfast_lab.plan.plan import Plan, from_json
 from holdfast_lab.runs.run import execute
 from holdfast_lab.runs.swarm import draw_plan
+from support import today
 from support.drawing import draw_up_to
 
 SEEDS = range(1, 200)
@@ -62,7 +63,7 @@ def test_a_run_in_which_some_are_too_large_ends_well(plans: list[Plan], monkeypa
         found.append(len(self.sequences))
 
     monkeypatch.setattr(Oversized, "add", counted)
-    for seed in (109, 288):
+    for seed in today.some((109, 288), 1):
         plan = plans[seed - 1] if seed < SEEDS.stop else draw_plan(seed)
         assert plan.topology.takes
         assert execute(plan, seed).failure == ""

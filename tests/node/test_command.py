@@ -79,7 +79,7 @@ async def test_ready_then_a_signal_ends_it_with_0(tmp_path: Path, number: signal
     assert lines[1:] == [f"{number.name}: node ewr stops", "node ewr has stopped"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM, signal.SIGPIPE])
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM, signal.SIGPIPE])
 async def test_a_signal_without_a_meaning_is_told_once_and_ends_nothing(tmp_path: Path, number: signal.Signals) -> None:
     async with Process("--name", "ewr", "--listen", "127.0.0.1:0", "--data", tmp_path / "d") as node:
         host, _, port = (await node.ready())["amqp"].rpartition(":")

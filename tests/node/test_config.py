@@ -44,7 +44,7 @@ idle_time_out_s = 30
 [[neighbour]]
 name = "hub"
 remote = "127.0.0.1:5673"
-source = "[::1]"
+local = "[::1]"
 keepalive_s = 0.5
 hold_time_s = 2
 probe_s = 0.1
@@ -173,7 +173,7 @@ def test_every_key_arrives(tmp_path: Path, password: Path) -> None:
         NeighbourConfig(
             name="hub",
             remote="127.0.0.1:5673",
-            source="[::1]:0",
+            local="[::1]:0",
             keepalive_s=0.5,
             hold_time_s=2,
             probe_s=0.1,
@@ -348,10 +348,14 @@ MISTAKES = [
         "[[neighbour]]\nname = 'n'\nprobe_s = 0.004\n",
         "invalid value 0.004 for neighbour 'n' probe_s; expected a number",
     ),
-    ("[[neighbour]]\nname = 'n'\nsource = '127.0.0.1'\n", "neighbour 'n' has source without remote; add remote"),
+    ("[[neighbour]]\nname = 'n'\nsource = '127.0.0.1'\n", "neighbour 'n' has local without remote; add remote"),
     (
-        "[[neighbour]]\nname = 'n'\nremote = 'h:1'\nsource = 'a b'\n",
-        "invalid value 'a b' for neighbour 'n' source; expected HOST, HOST:PORT, [IPV6] or [IPV6]:PORT",
+        "[[neighbour]]\nname = 'n'\nremote = 'h:1'\nlocal = '::1'\nsource = '::1'\n",
+        "neighbour 'n' has both local and source, which mean the same; keep local",
+    ),
+    (
+        "[[neighbour]]\nname = 'n'\nremote = 'h:1'\nlocal = 'a b'\n",
+        "invalid value 'a b' for neighbour 'n' local; expected HOST, HOST:PORT, [IPV6] or [IPV6]:PORT",
     ),
     (
         "[[neighbour]]\nname = 'n'\nremote = 'h:1'\nsource = 'h:65536'\n",

@@ -1,14 +1,17 @@
 """The log: lines in order, soon, and nobody waits for whoever should take them."""
 
+import json
 import logging
 import os
 import re
 import select
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from holdfast.errors import ConfigError
 from holdfast.node.process import log
 from holdfast.node.process.behind import WriteBehind
 from holdfast.node.process.log import LogHandler
@@ -58,7 +61,7 @@ def test_a_pipe_that_nobody_reads_holds_nobody_up_and_what_is_left_out_is_counte
     *lines, last = found.decode().splitlines()
     seen = dropped = 0  # a hole may be anywhere: it depends on when the writing thread makes room
     for line in lines:
-        if left_out := re.fullmatch(r"(\d+) log lines dropped: standard error did not accept them", line):
+        if left_out := re.search(r" WARNING (\d+) log lines dropped: what they are written to did not accept", line):
             dropped += int(left_out[1])
         else:
             assert line.partition(" INFO ")[2] == f"{seen + dropped} " + 500 * "x"
@@ -96,10 +99,11 @@ def test_a_reader_that_is_gone_costs_its_lines_alone(pipe: tuple[int, int]) -> N
 @pytest.mark.parametrize(
     ("created", "wanted"),
     [
-        (-100_000.75, r"1969-12-3\d \d\d:\d\d:\d\d,250"),
-        (-0.25, r"19(69|70)-\d\d-\d\d \d\d:\d\d:59,750"),
-        (253_500_000_000.0, r"10003-\d\d-\d\d \d\d:\d\d:\d\d,000"),
-        (1e30, r"1\d{30} s,000"),
+        (-100_000.75, r"1969-12-30T20:13:19\.250Z"),
+        (-0.25, r"1969-12-31T23:59:59\.750Z"),
+        (1_700_000_000.5, r"2023-11-14T22:13:20\.500Z"),
+        (253_500_000_000.0, r"10003-\d\d-\d\dT\d\d:\d\d:\d\d\.000Z"),
+        (1e30, r"1\d{30} s"),
     ],
 )
 def test_a_line_has_a_time_whatever_the_clock_says(pipe: tuple[int, int], created: float, wanted: str) -> None:
@@ -109,7 +113,7 @@ def test_a_line_has_a_time_whatever_the_clock_says(pipe: tuple[int, int], create
     line.created, line.msecs = created, (created % -1) * 1000
     handler.emit(line)
     handler.flush()
-    assert re.fullmatch(f"{wanted} INFO here\n", os.read(reading, 65_536).decode())
+    assert re.fullmatch(f"{wanted} - INFO here\n", os.read(reading, 65_536).decode())
 
 
 def test_as_much_as_may_wait_is_taken_and_a_byte_more_is_not() -> None:
@@ -125,3 +129,40 @@ def test_as_much_as_may_wait_is_taken_and_a_byte_more_is_not() -> None:
     go.set()
     assert behind.flush(10.0) and behind.put(10 * b"e") and behind.close(10.0)
     assert b"".join(found) == b"bbbbcccccc" + 10 * b"e"
+
+
+def test_lines_have_the_nodes_name_and_a_defect_is_bounded(pipe: tuple[int, int]) -> None:
+    reading, writing = pipe
+    handler = LogHandler(writing)
+    handler.shape("ewr\n", as_json=False)
+    handler.emit(record("here"))
+    handler.emit(record("x" * 2 * log.LINE_CHARACTERS_MAX))
+    handler.flush()
+    first, second = os.read(reading, 65_536).decode().splitlines()
+    assert first.endswith("Z ewr\\n INFO here") and len(second) < log.LINE_CHARACTERS_MAX + 100
+
+
+def test_as_json_each_line_is_an_object_whatever_is_in_it(pipe: tuple[int, int]) -> None:
+    reading, writing = pipe
+    handler = LogHandler(writing)
+    handler.shape("ewr", as_json=True)
+    for text in ("a 'quoted' \n line", "\ud800 é", ""):
+        handler.emit(record(text))
+    handler.flush()
+    found = [json.loads(line) for line in os.read(reading, 65_536).splitlines()]
+    assert [line["text"] for line in found] == ["a 'quoted' \n line", "\ud800 é", ""]
+    assert all(line["node"] == "ewr" and line["level"] == "INFO" and line["t"].endswith("Z") for line in found)
+
+
+def test_lines_go_to_a_file_to_another_and_back(pipe: tuple[int, int], tmp_path: Path) -> None:
+    reading, writing = pipe
+    handler = LogHandler(writing)
+    for name in ("a", "b", None, "a"):
+        handler.use(None if name is None else handler.reopen(tmp_path / name))
+        handler.emit(record(f"to {name}"))
+        handler.flush()
+    texts = [(tmp_path / name).read_text().split(" INFO ")[1:] for name in ("a", "b")]
+    assert [[line.split("\n")[0] for line in each] for each in texts] == [["to a", "to a"], ["to b"]]
+    assert os.read(reading, 65_536).endswith(b"INFO to None\n")
+    with pytest.raises(ConfigError, match=r"log file '.*none/x' cannot be opened"):
+        handler.reopen(tmp_path / "none" / "x")

@@ -11,9 +11,9 @@ from support.eventually import eventually_async
 from support.process import NodeProcess
 
 RATE = 60_000
-SIZE = 2_000
-CAPACITY = 4_000_000
-MEASURED_S = 8.0
+SIZE = 500
+CAPACITY = 2_000_000
+MEASURED_S = 5.0
 LIMIT_S = 100.0
 
 ROOT = f"""
@@ -80,7 +80,7 @@ async def test_a_root_receives_its_rate_shared_by_weights(tmp_path: Path) -> Non
             await NodeProcess.start(tmp_path / "ewr.holdfast", config=configs["ewr"]) as ewr,
         ):
             await eventually_async(partial(given, root), lambda rates: len(rates) == 2)
-            await asyncio.gather(send(jfk, "full", 3_000), send(ewr, "half", 1_180))
+            await asyncio.gather(send(jfk, "full", 4_800), send(ewr, "half", 2_340))
             by_weights = {"jfk": RATE * 9 // 14, "ewr": RATE * 5 // 14}
             await eventually_async(partial(given, root), lambda rates: rates == by_weights)
             before, began = await received(root), time.monotonic()

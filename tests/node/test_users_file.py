@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import stat
 from argparse import Namespace
 from pathlib import Path
@@ -14,7 +15,7 @@ from holdfast.client.errors import ConnectionFailed
 from holdfast.errors import ConfigError
 from holdfast.node import user_commands, users_file
 from holdfast.peers import credentials
-from holdfast.peers.user_list import BYTES_MAX, USERS_MAX, StoredUser, parse, render
+from holdfast.peers.user_list import BYTES_MAX, SEED_BYTES, USERS_MAX, StoredUser, UserList, parse, render
 from support.eventually import eventually_async
 from support.process import NodeProcess, run_holdfast
 
@@ -28,8 +29,12 @@ def stored(*names: str, vhost: str = "") -> tuple[StoredUser, ...]:
 def test_what_is_written_is_read_and_shows_no_password(tmp_path: Path) -> None:
     path = tmp_path / "users.json"
     users = (*stored("ann", "böb"), *stored("ann", vhost="acme"))
-    users_file.write(path, users)
-    assert users_file.read(path) == users
+    users_file.write(path, UserList(users))
+    found = users_file.read(path)
+    assert found.users == users and len(found.seed) == SEED_BYTES
+    users_file.write(path, found._replace(users=users[1:]))
+    assert users_file.read(path) == (users[1:], found.seed), "the seed stays"
+    assert found.seed.hex() not in repr(found) and repr(found.seed) not in repr(found)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600 and [each.name for each in tmp_path.iterdir()] == ["users.json"]
     assert "secret" not in path.read_text() and "secret" not in repr(users)
     assert KEY.as_text() not in repr(users)
@@ -37,15 +42,15 @@ def test_what_is_written_is_read_and_shows_no_password(tmp_path: Path) -> None:
 
 def test_a_write_that_fails_leaves_the_file_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "users.json"
-    users_file.write(path, stored("ann"))
+    users_file.write(path, UserList(stored("ann")))
 
     def full(descriptor: int) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space"):
-        users_file.write(path, stored("bob"))
-    assert users_file.read(path) == stored("ann") and [each.name for each in tmp_path.iterdir()] == ["users.json"]
+        users_file.write(path, UserList(stored("bob")))
+    assert users_file.read(path).users == stored("ann") and [each.name for each in tmp_path.iterdir()] == ["users.json"]
 
 
 @pytest.mark.parametrize(
@@ -56,6 +61,9 @@ def test_a_write_that_fails_leaves_the_file_as_it_was(tmp_path: Path, monkeypatc
         ("[]", "not a file of users of version 1"),
         ('{"version": 2, "users": []}', "not a file of users of version 1"),
         ('{"version": 1}', f"invalid users; expected a list of at most {USERS_MAX}"),
+        ('{"version": 1, "users": [], "seed": "eA=="}', "invalid seed; expected 32 bytes in base 64"),
+        ('{"version": 1, "users": [], "seed": "é"}', "invalid seed"),
+        ('{"version": 1, "users": [], "seed": 5}', "invalid seed"),
         ('{"version": 1, "users": [1]}', "invalid user number 1; expected an object with name, vhost, credential"),
         ('{"version": 1, "users": [{"name": 5}]}', "invalid user number 1; expected an object"),
         ('{"version": 1, "users": [{"credential": "x"}]}', "invalid name '' of a user; expected 1 to 255 bytes"),
@@ -75,12 +83,12 @@ def test_what_is_no_file_of_users_is_refused_in_one_line(tmp_path: Path, text: s
 def test_it_is_bounded_private_and_lists_nobody_twice(tmp_path: Path) -> None:
     path = tmp_path / "users.json"
     with pytest.raises(ConfigError, match=f"there are {USERS_MAX + 1} users; the limit is {USERS_MAX}"):
-        users_file.write(path, stored(*map(str, range(USERS_MAX + 1))))
-    assert len(parse(render(stored(*map(str, range(USERS_MAX)))))) == USERS_MAX
-    assert len(render(stored(*["x" * 200] * USERS_MAX))) < BYTES_MAX
+        users_file.write(path, UserList(stored(*map(str, range(USERS_MAX + 1)))))
+    assert len(parse(render(UserList(stored(*map(str, range(USERS_MAX)))))).users) == USERS_MAX
+    assert len(render(UserList(stored(*["x" * 200] * USERS_MAX)))) < BYTES_MAX
     with pytest.raises(ConfigError, match="user 'ann' is listed twice; list it once"):
-        parse(render(stored("ann", "ann")))
-    users_file.write(path, stored("ann"))
+        parse(render(UserList(stored("ann", "ann"))))
+    users_file.write(path, UserList(stored("ann")))
     path.chmod(0o640)
     with pytest.raises(ConfigError, match="may be read by others"):
         users_file.read(path)
@@ -99,14 +107,14 @@ async def test_the_verb_adds_changes_removes_and_lists(tmp_path: Path) -> None:
     path = tmp_path / "users.json"
     assert (await user("add", path, "ann", password="one\n")).code == 0
     assert (await user("add", path, "ann", "--vhost", "acme", password="two\n")).code == 0
-    first = users_file.read(path)
+    first = users_file.read(path).users
     assert [(each.vhost, each.name) for each in first] == [("", "ann"), ("acme", "ann")]
     assert first[0].credential.verify("one") and first[1].credential.verify("two")
     assert (await user("passwd", path, "ann", password="three\n")).code == 0
-    assert users_file.read(path)[0].credential.verify("three") and users_file.read(path)[1] == first[1]
+    assert users_file.read(path).users[0].credential.verify("three") and users_file.read(path).users[1] == first[1]
     told = await user("list", path, "--json")
     assert json.loads(told.stdout) == [{"name": "ann"}, {"name": "ann", "vhost": "acme"}]
-    assert (await user("remove", path, "ann")).code == 0 and users_file.read(path) == first[1:]
+    assert (await user("remove", path, "ann")).code == 0 and users_file.read(path).users == first[1:]
     for action, words, password, text in (
         ("add", ("ann", "--vhost", "acme"), "x\n", "user 'ann' of virtual host 'acme' is in"),
         ("passwd", ("bob",), "x\n", "user 'bob' is not in"),
@@ -116,7 +124,7 @@ async def test_the_verb_adds_changes_removes_and_lists(tmp_path: Path) -> None:
     ):
         found = await user(action, path, *words, password=password)
         assert found.code != 0 and text in found.stderr and "Traceback" not in found.stderr, found.stderr
-    assert users_file.read(path) == first[1:]
+    assert users_file.read(path).users == first[1:]
 
 
 async def logs_in(node: NodeProcess, password: str) -> bool:
@@ -134,7 +142,7 @@ async def test_a_node_reads_it_at_start_and_when_it_changes(tmp_path: Path) -> N
         f'[node]\nname = "hub"\ndata = "{tmp_path}/hub.holdfast"\nlisten = ["127.0.0.1:0"]\nusers_file = "{path}"\n'
         '[[access]]\nname = "all"\nusers = ["ann"]\naddresses = ["*"]\nallow = ["administer"]\n'
     )
-    users_file.write(path, ())
+    users_file.write(path, UserList(()))
     async with await NodeProcess.start(None, config=config, listen=None) as node:
         assert not await logs_in(node, "one"), "a file without users lets nobody in"
         assert (await user("add", path, "ann", password="one\n")).code == 0
@@ -173,9 +181,18 @@ def test_a_password_that_is_asked_for_is_typed_twice(
     monkeypatch.setattr(user_commands.sys.stdin, "isatty", lambda: True, raising=False)
     args = Namespace(action="add", name="ann", vhost="", file=str(path), password_file=None, json=False)
     if told is None:
-        assert user_commands.user(args) == 0 and users_file.read(path)[0].credential.verify("one")
+        assert user_commands.user(args) == 0 and users_file.read(path).users[0].credential.verify("one")
     else:
         with pytest.raises(ConfigError, match=told):
             user_commands.user(args)
         assert not path.exists()
     assert asked == ["password of user 'ann': ", "again: "]
+
+
+def test_what_is_no_regular_file_is_refused_and_holds_nobody_up(tmp_path: Path) -> None:
+    """A pipe that nobody writes to would be waited for."""
+    pipe = tmp_path / "users.json"
+    os.mkfifo(pipe, 0o600)
+    for path, told in ((pipe, "is no regular file"), (tmp_path, "cannot be read (Is a directory)")):
+        with pytest.raises(ConfigError, match=re.escape(told)):
+            users_file.read(path)

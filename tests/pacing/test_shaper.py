@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.pacing.shaper import Shaper
+from holdfast.pacing.shaper import LATE_S, Shaper
 
 RATES = st.floats(0.1, 1e6)
 SIZES = st.integers(1, 1_000_000)
@@ -26,6 +26,27 @@ def test_a_quiet_while_saves_nothing_up() -> None:
     shaper.sent(1_000.0, 20)
     assert not shaper.ready(1_001.9)
     assert shaper.ready(1_002.0)
+
+
+def test_who_is_woken_late_keeps_its_rate_while_messages_wait() -> None:
+    """A node's clock ticks in milliseconds, and its turns take some: 500 messages a second are 500, not 330."""
+    shaper = Shaper(0.0, 500.0)
+    now, sent = 0.0, 0
+    while now < 10.0:
+        while shaper.ready(now):
+            shaper.sent(now, 1, waited=sent > 0)
+            sent += 1
+        now = shaper.ready_at() + 0.001
+    assert 5_000 <= sent <= 5_001
+
+
+def test_of_a_long_wait_a_tenth_of_a_second_is_made_good() -> None:
+    shaper = Shaper(0.0, 10.0)
+    shaper.sent(0.0, 10)
+    shaper.sent(100.0, 10, waited=True)  # it could have left at 1.0
+    assert shaper.ready_at() == pytest.approx(100.0 + 1.0 - LATE_S)
+    shaper.sent(200.0, 10)
+    assert shaper.ready_at() == pytest.approx(201.0), "what came later has waited for nothing"
 
 
 def test_a_new_rate_applies_to_what_is_left_of_the_debt() -> None:
@@ -85,6 +106,26 @@ def test_within_any_time_no_more_leaves_than_the_rates_allow_and_a_message(data:
         for place, size in sent[begin:]:
             assert total <= (place - sent[begin][0]) * (1 + 1e-6) + 1e-6
             total += size
+
+
+@given(st.lists(st.tuples(st.floats(0, 20), RATES), min_size=1, max_size=40), st.lists(SIZES, min_size=1, max_size=20))
+def test_while_messages_wait_no_more_leaves_than_the_rates_allow_and_a_message(
+    pauses: list[tuple[float, float]], sizes: list[int]
+) -> None:
+    """However late their sender is woken, and whatever the rates."""
+    shaper = Shaper(0.0, 100.0)
+    now, allowed, rate, sent, left = 0.0, 0.0, 100.0, 0.0, 0
+    for pause_s, following in pauses:
+        now += pause_s
+        allowed += rate * pause_s
+        while shaper.ready(now) and left < 1_000:
+            size = sizes[left % len(sizes)]
+            assert sent <= allowed * (1 + 1e-6) + 1e-6, "what left before is paid for"
+            shaper.sent(now, size, waited=left > 0)
+            sent += size
+            left += 1
+        shaper.set_rate(now, following)
+        rate = following
 
 
 @given(st.lists(st.tuples(st.floats(0, 5), RATES), min_size=1, max_size=40), SIZES)

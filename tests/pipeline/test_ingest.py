@@ -18,18 +18,16 @@ from pyspark.sql.streaming.listener import QueryTerminatedEvent
 from holdfast.cli import main
 from holdfast.errors import ConfigError, HoldfastError
 from pyspark_holdfast import ingest
-from pyspark_holdfast.commands import _on_signals, _write, check_writable
+from pyspark_holdfast.commands import check_writable
 from pyspark_holdfast.ingest import (
-    FAILED_STARTS_MAX,
-    NO_WORKER,
     IngestJob,
-    Progress,
     check_pair,
     default_checkpoint,
-    failure,
     run_ingest,
     summary,
 )
+from pyspark_holdfast.queries import FAILED_STARTS_MAX, NO_WORKER, Progress, failure
+from pyspark_holdfast.running import on_signals, write
 from pyspark_holdfast.session import first_line
 
 
@@ -186,7 +184,7 @@ def test_two_that_try_a_place_under_one_new_directory_do_not_meet(
     assert not list(tmp_path.iterdir())
 
 
-def test_a_name_that_can_be_none_is_no_place_to_write(tmp_path: Path) -> None:
+def test_a_name_that_can_be_none_is_no_place_towrite(tmp_path: Path) -> None:
     (tmp_path / "nowhere").symlink_to(tmp_path / "gone")
     for out in (tmp_path / ("x" * 300), tmp_path / ("x" * 300) / "table", tmp_path / "nowhere"):
         with pytest.raises(ConfigError, match="expected a directory that can be written"):
@@ -223,7 +221,7 @@ def test_who_may_have_signed_is_asked_for_nothing_else(tmp_path: Path, capsys: p
 def test_who_ends_it_while_spark_starts_hears_at_once_that_it_stops() -> None:
     """Once, however often it is told; the handlers that were there come back."""
     stop, told = threading.Event(), []
-    before = _on_signals(stop, lambda: told.append(stop.is_set()))
+    before = on_signals(stop, lambda: told.append(stop.is_set()))
     try:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.raise_signal(number)
@@ -236,9 +234,9 @@ def test_who_ends_it_while_spark_starts_hears_at_once_that_it_stops() -> None:
 def test_a_line_of_a_handler_goes_where_standard_error_was(tmp_path: Path) -> None:
     path = tmp_path / "screen"
     with path.open("wb") as file:
-        _write(file.fileno(), "it stops")
+        write(file.fileno(), "it stops")
     assert path.read_text() == "it stops\n"
-    read, write = os.pipe()
-    os.close(read)
-    _write(write, "nobody reads")
-    os.close(write)
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    write(write_end, "nobody reads")
+    os.close(write_end)

@@ -11,7 +11,8 @@ pytest.importorskip("pyspark")
 from holdfast.errors import ConfigError, HoldfastError
 from pipeline.fake_bus import FakeQueue
 from pyspark_holdfast.columns import COLUMNS, arrow_schema
-from pyspark_holdfast.ingest import IngestJob, Progress, default_checkpoint, run_ingest
+from pyspark_holdfast.ingest import IngestJob, default_checkpoint, run_ingest
+from pyspark_holdfast.queries import Progress
 from pyspark_holdfast.tables import identities, read_arrow, read_table
 
 if TYPE_CHECKING:

@@ -21,7 +21,8 @@ from holdfast.client import connect
 from holdfast.errors import ConfigError, HoldfastError
 from pipeline.test_spark_node import LIMIT_S, StartNode, run
 from pyspark_holdfast.checkpoint import SinkLog
-from pyspark_holdfast.ingest import FAILED_STARTS_MAX, NO_WORKER, IngestJob, default_checkpoint, run_ingest
+from pyspark_holdfast.ingest import IngestJob, default_checkpoint, run_ingest
+from pyspark_holdfast.queries import FAILED_STARTS_MAX, NO_WORKER
 from pyspark_holdfast.source import HoldfastDataSource
 from pyspark_holdfast.tables import read_arrow
 from support.eventually import eventually_true
@@ -245,3 +246,24 @@ async def test_a_wrong_password_at_one_node_ends_the_query(tmp_path: Path, start
         await asyncio.to_thread(reader.initialOffset)
     assert str(caught.value) == f"{b.url}: wrong user or password"
     await asyncio.to_thread(reader.stop)
+
+
+async def test_a_pattern_means_the_queues_that_the_user_may_read(tmp_path: Path, start_node: StartNode) -> None:
+    """Without any right to administer."""
+    config = tmp_path / "b.toml"
+    password = tmp_path / "password"
+    config.write_text(
+        f'[node]\nname = "b"\nlisten = ["127.0.0.1:0"]\ndata = "{tmp_path / "b.holdfast"}"\n\n'
+        f'[[user]]\nname = "jane"\npassword_file = "{password}"\n\n'
+        '[[access]]\nname = "hers"\nusers = ["jane"]\naddresses = ["flights-1", "flights-3"]\nallow = ["receive"]\n'
+        + "".join(f'\n[[queue]]\nname = "flights-{number}"\n' for number in range(1, 4))
+    )
+    password.write_text("right\n")
+    password.chmod(0o600)
+    node = await start_node("b", config=config)
+    url = node.url.replace("amqp://", "amqp://jane:right@")
+    options = job(tmp_path, url).options | {"checkpoint": str(tmp_path / "checkpoint")}
+    reader = HoldfastDataSource(options).streamReader(StructType())
+    start = await asyncio.to_thread(reader.initialOffset)
+    await asyncio.to_thread(reader.stop)
+    assert start["at"] == {"b/flights-1": 1, "b/flights-3": 1}

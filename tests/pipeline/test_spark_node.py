@@ -26,9 +26,10 @@ from holdfast.client import Message, Properties, connect
 from holdfast.errors import ConfigError, HoldfastError
 from pyspark_holdfast.bus import Lease, Position
 from pyspark_holdfast.checkpoint import batches_in
-from pyspark_holdfast.ingest import IngestJob, Progress, default_checkpoint, run_ingest
+from pyspark_holdfast.ingest import IngestJob, default_checkpoint, run_ingest
 from pyspark_holdfast.node_bus import NodeBus
 from pyspark_holdfast.options import parse_options
+from pyspark_holdfast.queries import Progress
 from pyspark_holdfast.tables import property_of, read_arrow, read_table
 from support import today
 from support.documents import python_in

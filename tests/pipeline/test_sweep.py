@@ -13,6 +13,7 @@ from holdfast.cli import main
 from holdfast.errors import ConfigError
 from pyspark_holdfast import swarm_job
 from pyspark_holdfast.sweep_file import Wanted, read_sweep
+from pyspark_holdfast.sweep_parts import Forecast, parts, told
 from pyspark_holdfast.sweep_table import still_to_do
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -58,6 +59,7 @@ def test_a_grid_is_all_combinations(tmp_path: Path) -> None:
         ('[[grid]]\nname = "a"\nscenarios = ["x"]\nsees = 3', "unknown key 'sees' in [[grid]]"),
         ('[[grid]]\nname = "a"\nscenarios = ["x"]\nseeds = 0', "invalid value 0 for grid.seeds; expected 1 to 100000"),
         ('[[grid]]\nname = "a"\nscenarios = ["x"]\nseeds = true', "invalid value True for grid.seeds"),
+        ('[[grid]]\nname = "a"\nscenarios = ["x"]\nrun_s = -1', "invalid value -1 for grid.run_s; expected 0 to 86400"),
         ('[[grid]]\nname = "a"\nscenarios = ["x"]\nset = 3', "invalid value 3 for grid.set; expected a table"),
         ('[[grid]]\nname = "a"\nscenarios = ["x"]\nset = { a = [] }', "invalid value [] for grid.set.a"),
         ('[[grid]]\nname = "a"\nscenarios = ["x"]\nset = { a = [[1]] }', "invalid value [1] for grid.set.a"),
@@ -88,6 +90,54 @@ def test_every_run_of_the_papers_sweep_is_one_that_there_is() -> None:
     assert len(wanted) > 1_000
     for one in wanted:
         experiment(one.scenario, one.seed, one.settings)
+
+
+def test_runs_are_made_in_parts_the_longest_first(tmp_path: Path) -> None:
+    """So that little is lost where a sweep is ended, and no core waits for a long run at the end."""
+    text = """
+[[grid]]
+name = "short"
+scenarios = ["a"]
+seeds = 120
+run_s = 0.5
+[[grid]]
+name = "long"
+scenarios = ["b"]
+seeds = 9
+run_s = 40
+"""
+    wanted = read(tmp_path, text)
+    made = list(parts(wanted, 2))
+    assert sorted((one.grid, one.seed) for part in made for one in part) == sorted(
+        (one.grid, one.seed) for one in wanted
+    )
+    assert [len(part) for part in made] == [3, 3, 3, 50, 50, 20], "a minute of two cores, or fifty runs"
+    assert {one.grid for part in made[:3] for one in part} == {"long"}
+
+
+def test_a_sweep_forecasts_how_long_it_takes(tmp_path: Path) -> None:
+    wanted = read(tmp_path, '[[grid]]\nname = "a"\nscenarios = ["x"]\nseeds = 100\nrun_s = 6')
+    forecast = Forecast(wanted, 2)
+    assert forecast.left_s(0.0) == 300
+    forecast.made(wanted[:50], 2)
+    assert forecast.left_s(300.0) == 300, "this machine takes twice as long as the file says"
+    forecast.made(wanted[50:], 2)
+    assert forecast.left_s(600.0) == 0
+    unknown = Forecast(read(tmp_path, '[[grid]]\nname = "a"\nscenarios = ["x"]\nseeds = 4'), 1)
+    assert unknown.left_s(0.0) is None
+    unknown.made(wanted[:1], 6)
+    assert unknown.left_s(2.0) == 6
+    assert [told(value) for value in (None, 0.2, 80, 1_500)] == [
+        "", ", about 1 second left", ", about 80 seconds left", ", about 25 minutes left"
+    ]  # fmt: skip
+
+
+def test_the_papers_sweep_takes_less_than_an_hour_of_two_cores() -> None:
+    """By what the file says that its runs take, which `make pacing` tells before it begins."""
+    wanted = read_sweep(str(ROOT / "benchmarks/sweeps/traffic.toml"))
+    assert all(one.run_s for one in wanted)
+    left_s = Forecast(wanted, 2).left_s(0.0)
+    assert left_s is not None and left_s < 3_000
 
 
 def test_the_simulators_verb_is_the_pipelines(tmp_path: Path) -> None:

@@ -9,12 +9,12 @@ from holdfast_lab.canaries.planting import Canary, planted
 
 pytestmark = pytest.mark.sim
 
-DAYS = 14
+DAYS = 28
 
 
 @pytest.mark.parametrize("number", range(0, len(CANARIES), DAYS))
 def test_its_seed_fails_with_it_and_ends_well_without(number: int, day: int) -> None:
-    """Each within two weeks; `make canaries` takes all."""
+    """Each within four weeks; `make canaries` takes all."""
     names = list(CANARIES)
     canary = CANARIES[names[(number + day % DAYS) % len(names)]]
     assert canary.seed, f"{canary.name}: no seed is known: {__doc__}"

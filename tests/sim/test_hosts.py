@@ -17,6 +17,7 @@ from holdfast_lab.plan.plan import Plan, from_json
 from holdfast_lab.runs import swarm
 from holdfast_lab.runs.run import execute
 from holdfast_lab.runs.swarm import draw_plan
+from support import today
 from support.drawing import draw_up_to
 
 SEEDS = range(1, 60)
@@ -28,11 +29,12 @@ def has_hosts(plan: Plan) -> bool:
 
 @pytest.mark.sim
 def test_seeds_with_virtual_hosts() -> None:
-    """The first two: they end well, and the programs have looked at messages, and asked for others' queues in vain."""
+    """One of three each day: it ends well, and the programs have looked at messages, and asked for others' queues in
+    vain."""
     seeds = [seed for seed in SEEDS if has_hosts(draw_plan(seed))]
     assert len(seeds) >= 3, "a share of the seeds has virtual hosts"
     seen: Counter[str] = Counter()
-    for seed in seeds[:2]:
+    for seed in today.some(seeds[:3], 1):
         result = execute(draw_plan(seed), seed)
         assert result.ok, f"seed {seed}: {result.failure}"
         for name, value in result.metrics.items():

@@ -61,8 +61,8 @@ def test_a_seed_with_a_root_ends_well() -> None:
 
 
 def test_a_client_that_counts_too_little_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def sent(self: Any, now: float, size: int, messages: int = 1) -> None:
-        original(self, now, size // 2, messages)
+    def sent(self: Any, now: float, size: int, messages: int = 1, *, waited: bool = False) -> None:
+        original(self, now, size // 2, messages, waited=waited)
 
     original = Pacer.sent
     monkeypatch.setattr(Pacer, "sent", sent)

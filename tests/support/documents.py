@@ -1,14 +1,24 @@
-"""The documents' fenced blocks, for the tests that try what they show."""
+"""The documents' fenced blocks and the grammar of commands, for the tests that try what they show."""
 
+import argparse
+import os
 import re
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+from holdfast import cli
+
 ROOT = Path(__file__).resolve().parents[2]
 FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 WRITTEN = re.compile(r"^cat > (\S+)\.(toml|py) <<'END'\n(.*?)^END$", re.MULTILINE | re.DOTALL)
 LANGUAGES = {"toml": "toml", "py": "python"}
+
+
+@cache
+def grammar() -> argparse.ArgumentParser:
+    """That of the command line, which is looked up in what is installed: built once."""
+    return cli.parser()
 
 
 class Example(NamedTuple):
@@ -22,15 +32,13 @@ class Example(NamedTuple):
 @cache
 def documents() -> tuple[Path, ...]:
     """All documents of ours, as paths from the root: not what is in a hidden folder, was installed, or was made."""
-    found = (path.relative_to(ROOT) for path in ROOT.rglob("*.md"))
-    return tuple(
-        sorted(
-            path
-            for path in found
-            if not any(part.startswith(".") or part == "node_modules" for part in path.parts)
-            and path.parts[0] not in ("try", "demo-out", "build")
-        )
-    )
+    found = []
+    for place, folders, files in os.walk(ROOT):
+        folder = Path(place).relative_to(ROOT)
+        made = ("try", "demo-out", "build") if place == str(ROOT) else ()
+        folders[:] = [name for name in folders if name[0] != "." and name not in ("node_modules", *made)]
+        found += [folder / name for name in files if name.endswith(".md") and name[0] != "."]
+    return tuple(sorted(found))
 
 
 @cache

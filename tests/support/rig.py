@@ -14,21 +14,7 @@ from random import Random
 from typing import Any
 from uuid import UUID
 
-from holdfast.amqp.connection import (
-    Connection,
-    ConnectionClosed,
-    CreditChanged,
-    Delivery,
-    LinkAttached,
-    LinkDetached,
-    Outcomes,
-    Receiver,
-    Sender,
-    Settings,
-)
 from holdfast.amqp.message.message import Message
-from holdfast.amqp.wire.performatives import Accepted, Error, Properties, Source, Target
-from holdfast.amqp.wire.types import Described, Symbol, Ulong
 from holdfast.broker.entries import entry
 from holdfast.core.node import NodeCore
 from holdfast.engine import events
@@ -40,11 +26,12 @@ from holdfast.storage.memory import MemoryStore
 from holdfast.telemetry.records import validate
 from holdfast.units import iso8601
 from support import today
+from support.rig_client import Client
 from support.wires import End, Party, Wire
 
 WALL_MS = 1_700_000_000_000
 LEVELS = logging.getLevelNamesMapping()
-CHECK_EVERY = 16
+CHECK_EVERY = 24
 """A look at all invariants costs as much as several turns: of so many, one drawn from the day and the test's name is
 followed by one; with `--long` each is."""
 CHECK_LESS = 200
@@ -70,6 +57,8 @@ class Node:
         self.ends: dict[int, End] = {}
         self.logs: list[str] = []
         self.records: list[tuple[str, dict[str, Any]]] = []
+        self._forms: dict[tuple[str, ...], int] = {}
+        """By kind and fields: how many records were told."""
         self.audited: list[dict[str, Any]] = []
         self.ever_stored: set[bytes] = set()
         self.given: dict[int, bytes] = {}
@@ -81,8 +70,11 @@ class Node:
         """Whether its deadline was asked for since it handled something."""
         self.wakes_at: float | None = None
         """The answer: it holds however much time passes, as a driver that sleeps has it."""
+        self.questions = 0
         self.commands: list[events.RunCommand] = []
         """Of triggers, as they were to be run."""
+        self.measured: list[dict[str, Any]] = []
+        self.reloading: list[events.ReadConfig | events.ConfigDecided] = []
         self.lives = self.turns = 0
         self._draw = Random(f"{today.number} {os.environ.get('PYTEST_CURRENT_TEST')} {config.name}")
         self._next_check = self._draw.randint(1, CHECK_EVERY)
@@ -138,6 +130,10 @@ class Node:
                 self.rig.dials.append((self, command.neighbour))
             elif isinstance(command, events.RunCommand):
                 self.commands.append(command)
+            elif isinstance(command, events.StatusTold):
+                self.measured.append(command.fields)
+            elif isinstance(command, (events.ReadConfig, events.ConfigDecided)):
+                self.reloading.append(command)
             elif isinstance(command, events.Commit):
                 assert self.pending is None, "one commit at a time"
                 self.pending = command
@@ -147,20 +143,29 @@ class Node:
             elif isinstance(command, events.Audit):
                 self.audited.append(command.fields)
             elif isinstance(command, events.Record):
-                line = {"v": 1, "kind": command.kind, "t": iso8601(self.rig.wall_ms), "node": self.name, "uptime_s": 1}
-                written = {key: value for key, value in command.fields.items() if value is not None}
-                validate(line | json.loads(json.dumps(written)))
+                self._look_at(command)
                 self.records.append((command.kind, command.fields))
             else:
                 self.stopped = True
+
+    def _look_at(self, record: events.Record) -> None:
+        """Holds a record to its schema: the first of each form, and one of CHECK_EVERY."""
+        written = {key: value for key, value in record.fields.items() if value is not None}
+        form = record.kind, *written
+        told = self._forms[form] = self._forms.get(form, 0) + 1
+        if told == 1 or told % CHECK_EVERY == 0 or today.long:
+            line = {"v": 1, "kind": record.kind, "t": iso8601(self.rig.wall_ms), "node": self.name, "uptime_s": 1}
+            validate(line | json.loads(json.dumps(written)))
 
     def deadline(self) -> float | None:
         """The core's next deadline, which holds until it handles something."""
         assert self.core is not None
         if not self.is_asked:
             self.is_asked, self.wakes_at = True, self.core.next_deadline()
-            of_each = [peer.amqp.next_deadline() for peer in self.core.connections.values()]
-            assert self.core.deadlines.first() == min((at for at in of_each if at is not None), default=None)
+            self.questions += 1
+            if self.questions % CHECK_EVERY == 0 or today.long:
+                of_each = [peer.amqp.next_deadline() for peer in self.core.connections.values()]
+                assert self.core.deadlines.first() == min((at for at in of_each if at is not None), default=None)
         return self.wakes_at
 
     def end_turn(self) -> None:
@@ -177,7 +182,7 @@ class Node:
         if self.core is not None and self.checks:
             depth = sum(queue.messages for queue in self.core.catalog.queues.values())
             self._next_check = self.turns + self._draw.randint(
-                1, 2 * (CHECK_EVERY + depth // 100 + self.turns // CHECK_LESS) - 1
+                1, 2 * (CHECK_EVERY + depth // 50 + self.turns // CHECK_LESS) - 1
             )
             self.core.validate()
 
@@ -232,126 +237,6 @@ class Node:
         return [Message.decode(self.bare(value)).body_bytes().decode() for _, value in found]
 
 
-class Client:
-    """An AMQP client in memory. Deliveries and outcomes are kept in the order in which they came."""
-
-    def __init__(self, rig: "Rig", **settings: Any) -> None:
-        self.rig = rig
-        self.amqp = Connection(Settings(**{"container_id": "client"} | settings), server=False, now=rig.now)
-        self.session = self.amqp.begin()
-        self.end: End | None = None
-        self.deliveries: list[Delivery] = []
-        self.outcomes: list[tuple[Any, Any]] = []
-        self.detached: list[LinkDetached] = []
-        self.over = False
-        self.closed: Error | None = None
-        """Why the node closed the connection."""
-        self._requests = 0
-        self._management: tuple[Sender, Receiver] | None = None
-
-    def receive(self, data: bytes) -> None:
-        for event in self.amqp.receive(data, self.rig.now):
-            if isinstance(event, Delivery):
-                self.deliveries.append(event)
-            elif isinstance(event, Outcomes):
-                self.outcomes += [(context, event.state) for context in event.contexts]
-            elif isinstance(event, LinkDetached):
-                self.detached.append(event)
-            elif isinstance(event, ConnectionClosed):
-                self.closed = self.closed or event.error
-            else:
-                assert not isinstance(event, LinkAttached) or not event.remote_initiated
-                assert not isinstance(event, CreditChanged) or event.link.credit >= 0
-
-    def lost(self) -> None:
-        self.over = True
-        self.receive(b"")
-        for event in self.amqp.transport_lost():
-            if isinstance(event, LinkDetached):
-                self.detached.append(event)
-
-    def close_transport(self) -> None:
-        assert self.end is not None
-        self.end.wire.cut()
-
-    def flush(self) -> None:
-        data = b"".join(self.amqp.take_output(self.rig.now))
-        if data and self.end is not None and self.end.alive:
-            self.end.wire.write(self.end, data)
-
-    # ------------------------------------------------------------------------------------------------ links
-
-    def sender(self, address: str, *, name: str | None = None, **options: Any) -> Sender:
-        self._requests += 1
-        target = Target(address=address, **options.pop("target", {}))
-        return self.session.attach_sender(name or f"s{self._requests}", Source(), target, **options)
-
-    def receiver(self, address: str, *, name: str | None = None, credit: int = 1000, **options: Any) -> Receiver:
-        self._requests += 1
-        fields = options.pop("source", {})
-        receiver = self.session.attach_receiver(
-            name or f"r{self._requests}", Source(address=address, **fields), Target(address="here"), **options
-        )
-        if credit:
-            receiver.grant(credit)
-        return receiver
-
-    def reader(self, address: str, first: int, last: int | None = None, **options: Any) -> Receiver:
-        """A reader of `[first, last)` by sequence."""
-        filters = {Symbol("start"): Described(Symbol("holdfast:start-sequence:ulong"), Ulong(first))}
-        if last is not None:
-            filters[Symbol("end")] = Described(Symbol("holdfast:end-sequence:ulong"), Ulong(last))
-        filters |= options.pop("filters", {})
-        source = {"filter": filters, "distribution_mode": Symbol("copy")}
-        return self.receiver(address, source=source, snd_settle_mode=1, **options)
-
-    def send(self, link: Sender, body: str, *, number: int | None = None, context: Any = None, **parts: Any) -> None:
-        message = Message(data=[body.encode()], **parts)
-        if number is not None:
-            message.message_annotations = {Symbol("x-opt-holdfast-number"): Ulong(number)}
-        link.send(message.encode(), context=body if context is None else context)
-
-    def bodies(self, link: Receiver | None = None) -> list[str]:
-        return [
-            Message.decode(item.payload).body_bytes().decode()
-            for item in self.deliveries
-            if (link is None or item.link is link) and item.link.name != "replies"
-        ]
-
-    def messages(self, link: Receiver | None = None) -> list[Message]:
-        return [Message.decode(item.payload) for item in self.deliveries if link is None or item.link is link]
-
-    def accept(self, outcome: Any = None, *, count: int | None = None, link: Receiver | None = None) -> list[str]:
-        """Settles the oldest deliveries; returns their bodies."""
-        mine = [item for item in self.deliveries if link is None or item.link is link][:count]
-        for item in mine:
-            if not item.settled:
-                item.link.settle(item.delivery_id, item.delivery_id, Accepted() if outcome is None else outcome)
-        self.deliveries = [item for item in self.deliveries if item not in mine]
-        return [Message.decode(item.payload).body_bytes().decode() for item in mine]
-
-    def manage(self, operation: str, kind: str, name: str = "", **arguments: Any) -> tuple[int, dict[str, Any], str]:
-        """(statusCode, body, statusDescription) of one request."""
-        if self._management is None:
-            replies = self.session.attach_receiver("replies", Source(address="$management"), Target(address="replies"))
-            replies.grant(1000)
-            self._management = self.sender("$management"), replies
-            self.rig.settle()
-        self._requests += 1
-        told = {"operation": operation, "type": kind if "." in kind else f"holdfast:{kind}", "name": name}
-        properties = Properties(message_id=f"m{self._requests}", reply_to="replies")
-        request = Message(properties=properties, application_properties=told, value=arguments)
-        self._management[0].send(request.encode(), context=None, settled=True)
-        self.rig.settle()
-        found = [item for item in self.deliveries if item.link.name == "replies"]
-        self.deliveries = [item for item in self.deliveries if item.link.name != "replies"]
-        answer = Message.decode(found[-1].payload)
-        assert answer.properties is not None and answer.properties.correlation_id == f"m{self._requests}"
-        told = answer.application_properties or {}
-        body = {str(key): value for key, value in answer.value.items()} if isinstance(answer.value, dict) else {}
-        return int(told["statusCode"]), body, told["statusDescription"]
-
-
 class Rig:
     """The world. `settle` runs it until nothing moves; `run` lets virtual time pass; `step` takes one random step."""
 
@@ -361,6 +246,9 @@ class Rig:
         self.wall_ms = WALL_MS
         self.nodes: dict[str, Node] = {}
         self.wires: list[Wire] = []
+        self.wires_made = 0
+        self.stirred: dict[int, Wire] = {}
+        """Those in which something may be under way, by their places."""
         self.clients: list[Client] = []
         self.dials: list[tuple[Node, str]] = []
         self.next_number = 1
@@ -421,6 +309,10 @@ class Rig:
         self.next_number += 1
         return self.next_number
 
+    def _wire(self) -> Wire:
+        self.wires_made += 1
+        return Wire(self.wires_made, self.stirred)
+
     def _join(self, wire: Wire, node: Node) -> End:
         end = End(wire, node, self._number(), None)
         wire.ends.append(end)
@@ -445,7 +337,7 @@ class Rig:
         nonce: bytes = b"",
     ) -> End:
         """Joins to the node whoever is at the other end of a new wire; returns the party's end of it."""
-        wire = Wire()
+        wire = self._wire()
         theirs = self._join(wire, node)
         end = End(wire, None, 0, party)
         wire.ends.append(end)
@@ -467,7 +359,7 @@ class Rig:
             if other is None or other.core is None or other.stopped or self.refuse_dials:
                 node.handle(events.ConnectFailed(neighbour=name, reason="nobody there"))
                 continue
-            wire = Wire()
+            wire = self._wire()
             ours, theirs = self._join(wire, node), self._join(wire, other)
             self.wires.append(wire)
             kind: dict[str, Any] = {"loopback": True}
@@ -484,14 +376,20 @@ class Rig:
 
     def _prepare(self, *, anew: bool = True) -> None:
         """Clients write. `anew`: a test may have changed something, so nodes are asked anew."""
-        for node in self.nodes.values() if anew else ():
-            node.is_asked = False
+        if anew:
+            for node in self.nodes.values():
+                node.is_asked = False
+            self.wires = [wire for wire in self.wires if not wire.dead]
+            self.stirred.update((wire.place, wire) for wire in self.wires)
         self._let_clients_write()
-        self.wires = [wire for wire in self.wires if not wire.dead]
 
     def _moves(self) -> Iterator[Callable[[], None]]:
         """Everything that could happen now, where clients have written; who wants only the first looks no further."""
-        for wire in self.wires:
+        for place in sorted(self.stirred):
+            wire = self.stirred[place]
+            if wire.rests:
+                del self.stirred[place]
+                continue
             for end in wire.ends:
                 if end.alive and end.inbox and not end.paused:
                     yield lambda end=end: self._deliver(end)
@@ -542,7 +440,8 @@ class Rig:
 
     def _let_clients_write(self) -> None:
         for client in self.clients:
-            client.flush()
+            if client.has_written:
+                client.flush()
 
     def _first(self) -> bool:
         """Makes the first of `_moves`; False where there is none."""

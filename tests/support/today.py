@@ -29,6 +29,11 @@ def some(given: Sequence[T], count: int) -> list[T]:
     return [given[(first + at) % len(given)] for at in range(count)]
 
 
+def has_turn(place: int, of: int) -> bool:
+    """Whether it is the turn of the one at this place, of so many that take turns."""
+    return long or (number + place) % of == 0
+
+
 def drawn(count: int) -> int:
     """How many examples of a property are tried, whose short form has `count`."""
     return count * LONG if long else count

@@ -35,18 +35,24 @@ class Tap:
     def feed(self, data: bytes) -> Iterable[tuple[int, Any, bytes]]:
         """(channel, performative, payload) of each frame that is whole now."""
         self._data += data
-        while len(self._data) >= 8:
-            if self._data[:4] == b"AMQP":
-                del self._data[:8]
+        whole, at = self._data, 0
+        while len(whole) - at >= 8:
+            if whole[at : at + 4] == b"AMQP":
+                at += 8
                 continue
-            size = int.from_bytes(self._data[:4], "big")
-            if len(self._data) < size:
-                return
-            frame = bytes(self._data[:size])
-            del self._data[:size]
-            if frame[5] == 0 and size > 8 and (frame[8:10] != b"\x00\x53" or frame[10] in self._codes):
+            size = int.from_bytes(whole[at : at + 4], "big")
+            if len(whole) - at < size:
+                break
+            if (
+                whole[at + 5] == 0
+                and size > 8
+                and (whole[at + 8] or whole[at + 9] != 0x53 or whole[at + 10] in self._codes)
+            ):
+                frame = bytes(whole[at : at + size])
                 performative, used = decode_composite(frame[8:])
                 yield int.from_bytes(frame[6:8], "big"), performative, frame[8 + used :]
+            at += size
+        del whole[:at]
 
 
 class Watch:

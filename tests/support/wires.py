@@ -61,9 +61,12 @@ class End:
 
 
 class Wire:
-    """Bytes both ways, in order. `silent`: whatever is written vanishes, and nobody is told."""
+    """Bytes both ways, in order. `silent`: whatever is written vanishes, and nobody is told. `stirred` holds it, by its
+    place among others, from when there may be something to deliver."""
 
-    def __init__(self) -> None:
+    def __init__(self, place: int, stirred: "dict[int, Wire]") -> None:
+        self.place = place
+        self.stirred = stirred
         self.ends: list[End] = []
         self.silent = False
 
@@ -79,6 +82,7 @@ class Wire:
         other = self.other(end)
         if other.alive and not self.silent:
             other.inbox += data
+            self.stirred[self.place] = self
 
     def closing(self, end: End, *, abort: bool) -> None:
         other = self.other(end)
@@ -86,6 +90,7 @@ class Wire:
             other.inbox.clear()
         if not self.silent:
             other.eof = True
+            self.stirred[self.place] = self
         end.lose("closed by us")
 
     def cut(self, *, silent: bool = False) -> None:
@@ -96,6 +101,11 @@ class Wire:
         if not silent:
             for end in self.ends:
                 end.lose("cut")
+
+    @property
+    def rests(self) -> bool:
+        """Whether there is nothing to deliver, whoever reads."""
+        return not any(end.alive and (end.inbox or end.eof) for end in self.ends)
 
     @property
     def dead(self) -> bool:

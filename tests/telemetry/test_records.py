@@ -70,6 +70,26 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "to_25_6_ms": 3,
     },
     "pacing": {"rate": 1, "given": 1, "clients": 1, "ignoring": 0, "changes": 2, "overflow_s": 300.0},
+    "pace": {
+        "client": "ewr",
+        "rate": 5,
+        "weight": 3,
+        "used": 7,
+        "capacity": 20,
+        "arrivals": 6,
+        "overflow_s": 13.0,
+        "vhost": "acme",
+    },
+    "paced": {
+        "root": "hub",
+        "rate": 5,
+        "weight": 3,
+        "used": 7,
+        "capacity": 20,
+        "arrivals": 6,
+        "overflow_s": 13.0,
+        "vhost": "acme",
+    },
     "paths": {"paths_shortest": 7, "paths_other": 2, "paths_unknown": 1, "loops": 0},
 }
 

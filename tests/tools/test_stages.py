@@ -1,6 +1,7 @@
 """The stages' runner: what a stage collects, what it hands down, and that nothing outlives a signal to it."""
 
 import asyncio
+import re
 import shutil
 import signal
 import sys
@@ -10,11 +11,13 @@ import pytest
 
 from holdfast_lab.base.processes import Children
 from holdfast_lab.real.fleet_state import Process
+from support import today
 from support.eventually import eventually_true
 
 ROOT = Path(__file__).resolve().parents[2]
 TOOLS = ROOT / "tools"
 LIMIT_S = 60.0
+TURN = re.compile(r"mark\.by_turns\(\d+\)\n(?:@.*\n)*(?:async )?def (test_\w+)")
 
 sys.path.insert(0, str(TOOLS))
 
@@ -102,8 +105,11 @@ def test_every_test_without_a_mark_is_of_one_stage() -> None:
     known = {stage.name: stage for stage in stages.STAGES}
     core = known["core"].collected()
     assert known["unit"].marks == known["core"].marks
-    assert known["unit"].collected() == ["tests", *(f"--ignore={folder}" for folder in core)]
-    assert all((ROOT / folder).is_dir() for folder in core)
+    folders, ignored = [name for name in core if name[0] != "-"], [name for name in core if name[0] == "-"]
+    assert known["unit"].collected() == ["tests", *(f"--ignore={folder}" for folder in folders), *ignored]
+    assert all((ROOT / folder).is_dir() for folder in folders)
+    assert "--ignore=tests/crash/test_cuts.py" in ignored
+    assert "--ignore=tests/lab/test_demo.py" not in ignored, "some of its tests are without a mark"
 
 
 @pytest.mark.parametrize("folder", stages.WITHOUT_CLOCK)
@@ -111,6 +117,28 @@ def test_what_gives_way_to_other_stages_has_no_clock_and_starts_nothing(folder: 
     needing = ("time.monotonic", "time.time", "perf_counter", "process_time", "time.sleep", "subprocess", "Children")
     for path in (ROOT / folder).rglob("*.py"):
         assert [name for name in needing if name in path.read_text()] == [], path
+
+
+def test_what_takes_turns_is_named_by_no_promise() -> None:
+    """For a promise is held only where each of its tests ran."""
+    text = stages.GUARANTEES.read_text(encoding="utf-8")
+    found = [
+        f"{path.relative_to(ROOT)}::{name}"
+        for path in sorted((ROOT / "tests").rglob("test_*.py"))
+        for name in TURN.findall(path.read_text(encoding="utf-8"))
+    ]
+    assert found
+    assert [name for name in found if f"`{name}`" in text] == []
+
+
+@pytest.mark.parametrize("of", [2, 3, 7])
+def test_each_has_its_turn(monkeypatch: pytest.MonkeyPatch, of: int) -> None:
+    monkeypatch.setattr(today, "long", False)
+    for day in range(50, 60):
+        monkeypatch.setattr(today, "number", day)
+        assert sum(today.has_turn(place, of) for place in range(of)) == 1
+    monkeypatch.setattr(today, "long", True)
+    assert all(today.has_turn(place, of) for place in range(of))
 
 
 def test_compiled_modules_are_kept() -> None:

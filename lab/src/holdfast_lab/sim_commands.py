@@ -59,6 +59,7 @@ def sim(args: argparse.Namespace) -> int:
         "sweep": _sweep,
         "network": _network,
         "burst": _burst,
+        "live": _live,
     }
     return actions[args.action](args)
 
@@ -331,6 +332,12 @@ def _burst(args: argparse.Namespace) -> int:
     from holdfast_lab.demo.burst import burst
 
     return burst(args)
+
+
+def _live(args: argparse.Namespace) -> int:
+    from holdfast_lab.demo.live import live
+
+    return live(args)
 
 
 def _network(args: argparse.Namespace) -> int:

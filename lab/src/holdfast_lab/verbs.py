@@ -196,6 +196,23 @@ def add_sim(verbs: "Verbs[argparse.ArgumentParser]") -> None:
         "--picture", default="burst.png", metavar="FILE", help="where the picture goes (default ./%(default)s)"
     )
     parser.set_defaults(run=_run_sim)
+    parser = add_verb(
+        actions,
+        "live",
+        "runs the traffic paper's experiment on real processes, a minute each, beside the model with the same messages",
+        "holdfast sim live --policy fixed --policy weights",
+    )
+    parser.add_argument(
+        "--policy",
+        action="append",
+        choices=("fixed", "weights", "backlog", "overflow", "level 0", "level 1"),
+        metavar="POLICY",
+        help="one of %(choices)s; repeat for more (default fixed, weights, level 0 and level 1)",
+    )
+    parser.add_argument("--seed", type=SEED, default=1, metavar="S", help="the first seed (default %(default)s)")
+    parser.add_argument("--seeds", type=COUNT, default=1, metavar="N", help="how many seeds (default %(default)s)")
+    add_json_option(parser)
+    parser.set_defaults(run=_run_sim)
     parser = add_verb(actions, "list", "lists what `sim run` knows by name", "holdfast sim list")
     add_json_option(parser)
     parser.set_defaults(run=_run_sim)

@@ -1,4 +1,4 @@
-"""`holdfast pipeline ingest | swarm | sweep | report`: arguments, signals, the terminal and the exit code.
+"""`holdfast pipeline ingest | run | swarm | sweep | report`: arguments, signals, the terminal and the exit code.
 
 Rules of this file: everything heavy is imported after the arguments were checked. Progress is drawn on a
 terminal and nowhere else; the last line on standard error is the summary, as JSON. SIGTERM and Ctrl-C end the
@@ -7,9 +7,7 @@ query between two steps and leave no process behind.
 
 import argparse
 import getpass
-import os
 import shutil
-import signal
 import sys
 import tempfile
 import threading
@@ -21,26 +19,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.errors import ConfigError, HoldfastError, missing_package
-from holdfast.lines import CLEAR_LINE, json_line, one_line, say
-from holdfast.signals import MEANINGLESS, ignore
+from holdfast.lines import json_line, say
 from pyspark_holdfast.addresses import escaped
+from pyspark_holdfast.running import SIGNAL_CODES, draw, on_spark
 
 if TYPE_CHECKING:
-    import subprocess
-
     from pyspark.sql import DataFrame, SparkSession
 
-    from pyspark_holdfast.ingest import IngestJob, Progress
+    from pyspark_holdfast.ingest import IngestJob
+    from pyspark_holdfast.queries import Progress
 
 TRIGGER_S: Final = 1.0
-STOP_S: Final = 5.0
-"""How long a query may take to stop. Then its JVM is killed, which costs no row: a node that does not answer would hold
-it for as long as it may be tried again."""
+UNFINISHED: Final = "_temporary"
+"""Spark's directory in a table for what it has not finished."""
 ASK_S: Final = 2.0
 """How long the node is asked for the place reached, at the end."""
-INTERRUPTED: Final = 130
-SWEEP_PART: Final = 50
-"""Runs of a sweep that come into its table together: what is lost at most where it is ended."""
 
 
 def ingest(args: argparse.Namespace) -> int:
@@ -63,35 +56,14 @@ def ingest(args: argparse.Namespace) -> int:
         bus.reach()  # Spark would take half a minute before anybody heard of a mistake there
     finally:
         bus.close()
-    _draw("starting Spark …")
-    stop = threading.Event()
-    heard: list[int] = []
-    screen = os.dup(2)  # while Spark starts, all else that is written there goes to a file (session.py)
+    from pyspark_holdfast.queries import Progress
 
-    def tell() -> None:
-        if heard == [signal.SIGINT]:
-            _write(screen, "holdfast pipeline ingest: stopped before Spark was up; nothing was written")
-            raise KeyboardInterrupt  # what has started of the JVM ends with this process
-        _write(screen, "holdfast pipeline ingest: stops once Spark is up")
+    def work(spark: "SparkSession", stop: threading.Event) -> Progress:
+        from pyspark_holdfast.ingest import run_ingest
 
-    before = _on_signals(stop, tell, heard)
-    logs = Path(tempfile.mkdtemp(prefix="holdfast-spark-"))
-    started = time.monotonic()
-    try:
-        progress = _run(job, args.master, logs, stop, heard)
-    except HoldfastError as error:
-        message = f"{error} (Spark's log: {logs / 'spark.log'})"
-        raise (ConfigError(message) if isinstance(error, ConfigError) else HoldfastError(message)) from error
-    except KeyboardInterrupt:
-        shutil.rmtree(logs, ignore_errors=True)
-        raise
-    finally:
-        _end_line()
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        os.close(screen)
-    seconds = time.monotonic() - started
-    shutil.rmtree(logs, ignore_errors=True)
+        return run_ingest(spark, job, stop, _draw_progress)
+
+    ran = on_spark("ingest", args.master, work, Progress())
     from pyspark_holdfast.ingest import summary
 
     advanced: int | None = None
@@ -102,24 +74,60 @@ def ingest(args: argparse.Namespace) -> int:
         say(f"holdfast pipeline ingest: the place reached is not known: {error}", file=sys.stderr)
     finally:
         bus.close()
-    say(json_line(summary(progress, seconds, advanced)), file=sys.stderr, flush=True)
-    return INTERRUPTED if heard[:1] == [signal.SIGINT] else 0
+    say(json_line(summary(ran.result, ran.seconds, advanced)), file=sys.stderr, flush=True)
+    return ran.code
+
+
+def run(args: argparse.Namespace) -> int:
+    """`args`: file, master, available_now (docs/spark.md, "Jobs"). Returns 0, or 130 if Ctrl-C ended it; raises
+    HoldfastError with one line."""
+    from pyspark_holdfast.job_file import read_job
+
+    job = read_job(args.file)
+    try:
+        from pyspark_holdfast.jobs import check_job, places_of, run_job, summary
+        from pyspark_holdfast.node_bus import NodeBus
+        from pyspark_holdfast.queries import Progress
+    except ModuleNotFoundError as error:
+        raise missing_package(error.name, "./spark") from None
+    try:
+        options = check_job(job)
+    except ConfigError as error:
+        raise ConfigError(f"{args.file}: {error}") from None
+    check_writable("checkpoint", job.checkpoint)
+    if job.sink.path is not None:
+        check_writable("sink.path", job.sink.path)
+    if options.is_single:  # of many, one may be away
+        bus = NodeBus(options)
+        try:
+            bus.reach()
+        finally:
+            bus.close()
+
+    def work(spark: "SparkSession", stop: threading.Event) -> Progress:
+        return run_job(spark, job, stop, _draw_progress, available_now=args.available_now)
+
+    ran = on_spark("run", args.master, work, Progress())
+    say(json_line(summary(ran.result, ran.seconds, places_of(options))), file=sys.stderr, flush=True)
+    return ran.code
 
 
 def swarm(args: argparse.Namespace) -> int:
-    """`args`: scenario, seeds, first_seed, master, out (docs/simulator.md). Returns 1 where a seed failed."""
+    """`args`: scenario, seeds, first_seed, master, out (docs/simulator.md). Returns 1 where a seed failed, and 130
+    where Ctrl-C ended it."""
 
     def verdicts(spark: "SparkSession", slots: int) -> "DataFrame":
         from pyspark_holdfast import swarm_job
 
         return swarm_job.verdicts(spark, args.scenario, first_seed=args.first_seed, seeds=args.seeds, slots=slots)
 
-    return _into_table("swarm", args, lambda spark, slots: [verdicts(spark, slots)])
+    stopped = f"stopped before all {args.seeds} seeds had run; nothing was written"
+    return _into_table("swarm", args, lambda spark, slots: [verdicts(spark, slots)], stopped=lambda: stopped)
 
 
 def sweep(args: argparse.Namespace) -> int:
-    """`args`: file, master, out, resume (docs/mpls.md). Returns 1 where a run failed. The table grows by SWEEP_PART
-    runs at once, so that one that was ended can go on from there."""
+    """`args`: file, master, out, resume (docs/mpls.md). Returns 1 where a run failed. The table grows by parts
+    (sweep_parts.py), so that one that was ended can go on from there."""
     from pyspark_holdfast.sweep_file import read_sweep
 
     wanted = read_sweep(args.file)
@@ -132,16 +140,26 @@ def sweep(args: argparse.Namespace) -> int:
         todo = still_to_do(args.file, wanted, Path(args.out).absolute())
         say(f"{len(wanted) - len(todo)} of {len(wanted)} runs are in {args.out}", file=sys.stderr, flush=True)
 
+    done = [len(wanted) - len(todo)]
+
     def verdicts(spark: "SparkSession", slots: int) -> "Iterator[DataFrame]":
         from pyspark_holdfast import swarm_job
+        from pyspark_holdfast.sweep_parts import Forecast, parts, told
 
-        for first in range(0, len(todo), SWEEP_PART):
-            part = todo[first : first + SWEEP_PART]
+        forecast, began = Forecast(todo, slots), time.monotonic()
+        say(f"{len(todo)} runs to make, {slots} at once{told(forecast.left_s(0.0))}", file=sys.stderr, flush=True)
+        for part in parts(todo, slots):
             yield swarm_job.swept(spark, part, slots=slots)
-            done = len(wanted) - len(todo) + first + len(part)
-            say(f"{done} of {len(wanted)} runs", file=sys.stderr, flush=True)
+            done[0] += len(part)
+            forecast.made(part, slots)
+            left = told(forecast.left_s(time.monotonic() - began)) if done[0] < len(wanted) else ""
+            say(f"{done[0]} of {len(wanted)} runs{left}", file=sys.stderr, flush=True)
 
-    return _into_table("sweep", args, verdicts, resume=args.resume)
+    def stopped() -> str:
+        further = "; --resume does the others" if done[0] else ""
+        return f"stopped; {done[0]} of {len(wanted)} runs are in {args.out}{further}"
+
+    return _into_table("sweep", args, verdicts, stopped=stopped, resume=args.resume)
 
 
 def report(args: argparse.Namespace) -> int:
@@ -160,10 +178,11 @@ def _into_table(
     args: argparse.Namespace,
     verdicts: "Callable[[SparkSession, int], Iterable[DataFrame]]",
     *,
+    stopped: Callable[[], str],
     resume: bool = False,
 ) -> int:
     """Writes the rows to `args.out`, by `args.master`, a part after the other; returns 1 where one of them failed.
-    `resume`: there may be a table already."""
+    `stopped`: what is said where a signal ends it before all are there. `resume`: there may be a table already."""
     out = Path(args.out).absolute()
     if out.exists() and (not out.is_dir() or (any(out.iterdir()) and not resume)):
         raise ConfigError(f"there are files in {out}; give --out an empty or new directory")
@@ -172,25 +191,33 @@ def _into_table(
         from py4j.protocol import Py4JError  # type: ignore[import-untyped]
         from pyspark.errors import PySparkException
 
-        from pyspark_holdfast.session import reason, start_session, stop_session
+        from pyspark_holdfast.session import reason
         from pyspark_holdfast.swarm_job import summary
     except ModuleNotFoundError as error:
         raise missing_package(error.name, "./spark") from None
-    logs = Path(tempfile.mkdtemp(prefix="holdfast-spark-"))
-    started = time.monotonic()
-    spark = start_session(f"holdfast {what}", logs=logs, master=args.master)
-    try:
-        for part in verdicts(spark, spark.sparkContext.defaultParallelism):
-            part.write.mode("append").parquet(str(out))
-        found = summary(spark.read.parquet(str(out)))
-    except (PySparkException, Py4JError, OSError) as error:
-        raise HoldfastError(f"{reason(error, spark)} (Spark's log: {logs / 'spark.log'})") from error
-    finally:
-        stop_session(spark)
-    shutil.rmtree(logs, ignore_errors=True)
+
+    def work(spark: "SparkSession", stop: threading.Event) -> dict[str, Any] | None:
+        try:
+            for part in verdicts(spark, spark.sparkContext.defaultParallelism):
+                part.write.mode("append").parquet(str(out))
+            return summary(spark.read.parquet(str(out)))
+        except (PySparkException, Py4JError, OSError) as error:
+            if stop.is_set():
+                return None
+            raise HoldfastError(reason(error, spark)) from error
+
+    ran = on_spark(what, args.master, work, None, cancel=True)
+    found = ran.result
+    if found is None:
+        shutil.rmtree(out / UNFINISHED, ignore_errors=True)
+        with suppress(OSError):  # the runs that came into it stay
+            out.rmdir()
+        assert ran.signal is not None
+        say(f"holdfast pipeline {what}: {stopped()}", file=sys.stderr, flush=True)
+        return SIGNAL_CODES + ran.signal
     for failure in found.pop("failures"):
         say(f"failed: {failure}", file=sys.stderr)
-    say(json_line(found | {"wall_s": round(time.monotonic() - started, 3)}), flush=True)
+    say(json_line(found | {"wall_s": round(ran.seconds, 3)}), flush=True)
     return 1 if found["failed"] else 0
 
 
@@ -211,30 +238,6 @@ def check_writable(option: str, directory: Path) -> None:
         reason = error.strerror or str(error)
         text = f"invalid value {directory} for {option} ({reason}); expected a directory that can be written"
         raise ConfigError(text) from None
-
-
-def _run(job: "IngestJob", master: str, logs: Path, stop: threading.Event, heard: list[int]) -> "Progress":
-    from pyspark_holdfast.ingest import Progress, run_ingest
-    from pyspark_holdfast.session import jvm_of, start_session, stop_session
-
-    if stop.is_set():
-        return Progress()
-    spark = start_session("holdfast ingest", logs=logs, master=master)
-    _on_signals(stop, heard=heard)  # Spark's own handler for Ctrl-C took ours away
-    ended = threading.Event()
-    threading.Thread(target=_end_jvm, args=(jvm_of(spark), stop, ended), daemon=True).start()
-    try:
-        return run_ingest(spark, job, stop, _draw_progress)
-    finally:
-        stop_session(spark)
-        ended.set()
-
-
-def _end_jvm(process: "subprocess.Popen[bytes] | None", stop: threading.Event, ended: threading.Event) -> None:
-    """Once it is to stop, kills a JVM that has not stopped in STOP_S."""
-    stop.wait()
-    if not ended.wait(STOP_S) and process is not None:
-        process.kill()
 
 
 def _job(args: argparse.Namespace) -> "IngestJob":
@@ -284,44 +287,5 @@ def _with_prompted_password(url: str, password_file: str | None) -> str:
     return place.with_password(getpass.getpass(f"password of {place.user} at {place}: ")).with_login()
 
 
-def _on_signals(
-    stop: threading.Event, tell: Callable[[], object] | None = None, heard: list[int] | None = None
-) -> dict[signal.Signals, Any]:
-    """SIGTERM, SIGINT and SIGHUP set `stop`, are added to `heard`, and call `tell` the first time; returns the handlers
-    that were there."""
-
-    def stops(number: int, _: object) -> None:
-        if heard is not None:
-            heard.append(number)
-        if tell is not None and not stop.is_set():
-            tell()
-        stop.set()
-
-    ignore(MEANINGLESS, lambda text: say(f"holdfast pipeline: {text}", file=sys.stderr))
-    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-    found = {number: signal.getsignal(number) for number in numbers}
-    for number, handler in found.items():
-        if handler is not signal.SIG_IGN:
-            signal.signal(number, stops)
-    return found
-
-
 def _draw_progress(progress: "Progress") -> None:
-    _draw(f"{progress.rows:,} rows in {progress.batches:,} batches, {progress.rows_per_s:,.0f} rows/s")
-
-
-def _draw(line: str) -> None:
-    """In the place of what was drawn before; nothing in a pipe."""
-    if sys.stderr.isatty():
-        print(CLEAR_LINE + one_line(line), end="", file=sys.stderr, flush=True)
-
-
-def _write(screen: int, line: str) -> None:
-    """As `_draw`, to a file descriptor, in a pipe too, and the line ends."""
-    with suppress(OSError):
-        os.write(screen, ((CLEAR_LINE if os.isatty(screen) else "") + line + "\n").encode())
-
-
-def _end_line() -> None:
-    if sys.stderr.isatty():
-        print(file=sys.stderr)
+    draw(f"{progress.rows:,} rows in {progress.batches:,} batches, {progress.rows_per_s:,.0f} rows/s")

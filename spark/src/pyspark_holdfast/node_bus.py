@@ -61,16 +61,19 @@ class NodeLink:
         return name if vhost is None else f"{vhost}@{name}"
 
     def queues(self) -> list[str]:
-        """The names of the node's durable ordinary queues, in order."""
+        """The names of the node's ordinary queues that this user may read, in order."""
         found: list[str] = []
-        after = ""
+        asked: dict[str, Any] = {}
         try:
             while True:
-                told = self.connected().manage("QUERY", QUEUE, "", {"after": after}, limit_s=self.limit_s)
+                told = self.connected().manage("QUERY", QUEUE, "", asked, limit_s=self.limit_s)
                 found += [str(row["name"]) for row in told["queues"]]
-                if not told["more"] or not told["queues"]:
-                    return sorted(name for name in found if not name.startswith(("@", "$")))
-                after = found[-1]
+                if told["more"] and "offset" in told:  # a user who is no administrator
+                    asked = {"offset": told["offset"]}
+                elif told["more"] and told["queues"]:
+                    asked = {"after": found[-1]}
+                else:
+                    return sorted({name for name in found if not name.startswith(("@", "$"))})
         except ConnectionFailed as error:
             raise self.unreachable(str(error), error) from error
         except ManagementError as error:

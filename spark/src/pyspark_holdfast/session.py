@@ -84,7 +84,8 @@ def start_session(
 
     - `logs`: a directory, made if missing, for `spark.log` (the JVM's log), `jvm.log` (what the JVM prints) and
       `python.log` (the log of this process, for as long as it lives).
-    - `master`: any Spark master; `local[N]` retries a task as a cluster does.
+    - `master`: any Spark master; `local[N]` retries a task as a cluster does. `local-cluster[N,CORES,MB]` starts N
+      executors on this machine, for tests; what they print is below `logs`.
     - `extra`: settings by Spark's names, in place of those made here (docs/spark.md, "Settings").
 
     Raises ConfigError if there is no Java, or Spark does not start.
@@ -99,6 +100,8 @@ def start_session(
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     if master.startswith("local"):
         os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    if master.startswith("local-cluster"):
+        os.environ["SPARK_HOME"] = str(_own_home(logs / "spark-home"))
     builder = SparkSession.builder.appName(name).master(with_retries(master))
     for key, value in (settings(master, logs) | dict(extra or {})).items():
         builder = builder.config(key, value)
@@ -114,6 +117,17 @@ def start_session(
     session.dataSource.register(HoldfastDataSource)
     _log_python_to(logs / "python.log", session)
     return session
+
+
+def _own_home(home: Path) -> Path:
+    """Spark's directory by links: its workers write what executors print below the home, which others share."""
+    import pyspark
+
+    home.mkdir(exist_ok=True)
+    for name in ("bin", "jars"):
+        if not (home / name).exists():
+            (home / name).symlink_to(Path(pyspark.__file__).parent / name)
+    return home
 
 
 def jvm_of(session: SparkSession) -> "subprocess.Popen[bytes] | None":

@@ -6,7 +6,7 @@ What a scenario's settings mean is the simulator's business.
 
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import product
 from typing import Any, Final
 
@@ -16,17 +16,20 @@ from holdfast.text_files import read_text
 FILE_BYTES_MAX: Final = 1_000_000
 RUNS_MAX: Final = 1_000_000
 SEEDS_MAX: Final = 100_000
-KEYS: Final = ("name", "scenarios", "seeds", "first_seed", "set")
+KEYS: Final = ("name", "scenarios", "seeds", "first_seed", "set", "run_s")
+RUN_S_MAX: Final = 86_400
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """One run. `settings`: what `--set` is given, by key."""
+    """One run. `settings`: what `--set` is given, by key. `run_s`: about so long it takes one core, as the file says; 0
+    where it does not."""
 
     grid: str
     scenario: str
     settings: Mapping[str, str]
     seed: int
+    run_s: float = field(default=0.0, compare=False)
 
 
 def read_sweep(file: str) -> list[Wanted]:
@@ -56,6 +59,9 @@ def _grid(file: str, grid: Mapping[str, Any], most: int) -> Iterator[Wanted]:
         raise ConfigError(f"{file}: invalid value {scenarios!r} for grid.scenarios; expected a list of names")
     seeds = _whole(file, "seeds", grid.get("seeds", 1), 1, SEEDS_MAX)
     first = _whole(file, "first_seed", grid.get("first_seed", 1), 0, 1 << 62)
+    run_s = grid.get("run_s", 0)
+    if not isinstance(run_s, (int, float)) or isinstance(run_s, bool) or not 0 <= run_s <= RUN_S_MAX:
+        raise ConfigError(f"{file}: invalid value {run_s!r} for grid.run_s; expected 0 to {RUN_S_MAX} seconds")
     table = grid.get("set", {})
     if not isinstance(table, dict):
         raise ConfigError(f"{file}: invalid value {table!r} for grid.set; expected a table")
@@ -66,7 +72,7 @@ def _grid(file: str, grid: Mapping[str, Any], most: int) -> Iterator[Wanted]:
     if count > most:
         raise ConfigError(f"{file}: more than {RUNS_MAX:,} runs; take fewer seeds or values")
     return (
-        Wanted(name, scenario, dict(zip(table, chosen, strict=True)), seed)
+        Wanted(name, scenario, dict(zip(table, chosen, strict=True)), seed, float(run_s))
         for chosen in product(*choices)
         for scenario in scenarios
         for seed in range(first, first + seeds)

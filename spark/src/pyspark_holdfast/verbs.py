@@ -12,7 +12,7 @@ def add_pipeline(verbs: "Verbs[argparse.ArgumentParser]") -> None:
     group = add_verb(
         verbs,
         "pipeline",
-        "runs the Spark jobs: a queue into a table, the simulator on a cluster; reports of such tables",
+        "runs the Spark jobs: queues into tables, the simulator on a cluster; reports of such tables",
         "holdfast pipeline ingest flights --out ./flights.parquet --available-now",
     )
     actions = group.add_subparsers(dest="action", metavar="ACTION", required=True)
@@ -53,6 +53,20 @@ def add_pipeline(verbs: "Verbs[argparse.ArgumentParser]") -> None:
     )
     add_client_options(parser, retry_s=60.0)
     parser.set_defaults(run=_run_ingest)
+    parser = add_verb(
+        actions,
+        "run",
+        "runs the job that a file describes: queues into a table or into other queues, each message once",
+        "holdfast pipeline run job.toml --available-now",
+    )
+    parser.add_argument("file", type=some_text, metavar="JOB.toml", help="the job (docs/spark.md)")
+    parser.add_argument(
+        "--available-now",
+        action="store_true",
+        help="take the messages that are in the queues now, then end (default: run until Ctrl-C)",
+    )
+    parser.add_argument("--master", default="local[*]", metavar="MASTER", help="Spark master (default %(default)s)")
+    parser.set_defaults(run=_run_job)
     parser = add_verb(
         actions,
         "swarm",
@@ -110,6 +124,12 @@ def _run_ingest(args: argparse.Namespace) -> int:
     from pyspark_holdfast.commands import ingest
 
     return ingest(args)
+
+
+def _run_job(args: argparse.Namespace) -> int:
+    from pyspark_holdfast.commands import run
+
+    return run(args)
 
 
 def _run_pipeline_swarm(args: argparse.Namespace) -> int:

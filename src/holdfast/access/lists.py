@@ -42,11 +42,16 @@ class _Rule(NamedTuple):
         denies = action in self.denies
         if user is None or not (denies or self.allows is None or action in self.allows):
             return None
+        closeness = self.closeness(user)
+        return None if closeness is None else (closeness, denies)
+
+    def closeness(self, user: str) -> int | None:
+        """How closely it is about that user; None: not at all."""
         if user in self.users:
-            return OF_USER, denies
+            return OF_USER
         if user in self.members:
-            return OF_GROUP, denies
-        return None if self.users or self.rule.groups else (OF_HOST, denies)
+            return OF_GROUP
+        return None if self.users or self.rule.groups else OF_HOST
 
 
 class _Host:
@@ -114,6 +119,19 @@ class AccessLists:
             if found is not None and (best is None or found[0] > best[0]):
                 best, closeness = found, pattern.closeness
         return Decision(False) if best is None else best[1]
+
+    def about(self, user: str | None, host: str) -> frozenset[object]:
+        """All that the rules say of that user; two lists that say the same give equal sets."""
+        found = self._hosts.get(host)
+        if found is None or user is None:
+            return frozenset()
+        rules = [*found.by_address.values(), *(those for _, those in found.patterns)]
+        return frozenset(
+            (rule.rule.addresses, rule.allows, rule.denies, closeness)
+            for those in rules
+            for rule in those
+            if (closeness := rule.closeness(user)) is not None
+        )
 
     def authorise(self, who: str | None, action: str, address: str, *, host: str) -> str | None:
         """Why not, for a person; None if it is allowed. It tells nothing of what there is."""

@@ -88,6 +88,11 @@ class Handshake:
         """At a server, while a login is under way: for which host it is, as the client says (§5.3.3.2)."""
         return self.login.hostname if isinstance(self.login, ServerSasl) else None
 
+    @property
+    def login_mechanism(self) -> str | None:
+        """At a server: by which mechanism the login is that is under way, or has failed, as the client says."""
+        return self.login.mechanism if isinstance(self.login, ServerSasl) else None
+
     def start(self) -> bytes:
         """The client's first flight: its login, if it has one, and the header of what follows."""
         settings = self._settings

@@ -73,6 +73,11 @@ class Lifecycle(Bounds):
         """At a server, while a login is under way: for which host it is, as the client says."""
         return self._handshake.login_hostname
 
+    @property
+    def login_mechanism(self) -> str | None:
+        """At a server: of the login that is under way, or has failed, as the client says."""
+        return self._handshake.login_mechanism
+
     def begin(self, *, incoming_window: int | None = None) -> Session:
         """A new session, usable at once; `incoming_window` else of the settings.
 

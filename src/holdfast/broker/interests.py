@@ -38,21 +38,48 @@ class PatternTree:
         self._root = _Node()
         self._exact: set[str] = set()
         for pattern in patterns:
-            if pattern.is_exact:
-                self._exact.add(pattern.text)
-            else:
-                self._add(pattern.text)
+            self.add(pattern)
 
-    def _add(self, text: str) -> None:
+    def add(self, pattern: Pattern) -> None:
+        """One more, which is not there yet."""
+        if pattern.is_exact:
+            self._exact.add(pattern.text)
+            return
         node = self._root
-        for word in text.split("."):
+        for word in pattern.text.split("."):
             if word == ANY:
                 node.any = node = node.any or _Node(is_any=True)
             elif word == ONE:
                 node.one = node = node.one or _Node()
             else:
                 node = node.words.setdefault(word, _Node())
-        node.ends.append(text)
+        node.ends.append(pattern.text)
+
+    def remove(self, text: str) -> None:
+        """That pattern goes, if it is there, with the nodes that only it had."""
+        if text in self._exact:
+            self._exact.discard(text)
+            return
+        passed: list[tuple[_Node, str]] = []
+        node = self._root
+        for word in text.split("."):
+            passed.append((node, word))
+            after = node.any if word == ANY else node.one if word == ONE else node.words.get(word)
+            if after is None:
+                return
+            node = after
+        if text in node.ends:
+            node.ends.remove(text)
+        for before, word in reversed(passed):
+            if node.ends or node.words or node.one is not None or node.any is not None:
+                return
+            if word == ANY:
+                before.any = None
+            elif word == ONE:
+                before.one = None
+            else:
+                del before.words[word]
+            node = before
 
     def matching(self, subject: str) -> list[str]:
         """The texts of the patterns that match a subject, "" where there is none; in no order."""

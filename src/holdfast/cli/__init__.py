@@ -11,7 +11,19 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from holdfast import __version__
-from holdfast.cli import distributions, federation, feeding, links, messages, network, process, queues, serving, users
+from holdfast.cli import (
+    distributions,
+    federation,
+    feeding,
+    links,
+    messages,
+    network,
+    process,
+    queues,
+    services,
+    serving,
+    users,
+)
 from holdfast.cli.arguments import Parser, not_utf8
 from holdfast.errors import ConfigError, HoldfastError
 
@@ -39,7 +51,9 @@ def parser(words: Sequence[str] | None = None) -> argparse.ArgumentParser:
     feeding.add(verbs)
     queues.add(verbs)
     links.add(verbs)
+    services.add(verbs)
     federation.add(verbs)
+    serving.add_reload(verbs)
     serving.add_store(verbs)
     users.add(verbs)
     network.add(verbs)

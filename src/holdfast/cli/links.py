@@ -12,7 +12,7 @@ def add(verbs: "Verbs[argparse.ArgumentParser]") -> None:
     group = add_verb(
         verbs,
         "link",
-        "lists, creates and deletes links that move or copy messages between queues",
+        "lists, creates, stops, starts and deletes links that move or copy messages between queues",
         "holdfast link create clean --from raw --to flights@hub --selector cancelled\nholdfast link list --json",
     )
     actions = group.add_subparsers(dest="action", metavar="ACTION", required=True)
@@ -23,6 +23,8 @@ def add(verbs: "Verbs[argparse.ArgumentParser]") -> None:
             "creates a link from a queue of the node to another queue, a topic, or a queue of another node",
             "holdfast link create audit --from flights --to archive --copy",
         ),
+        ("stop", "stops a link until it is started again, over restarts too", "holdfast link stop audit"),
+        ("start", "starts a link that was stopped: it goes on where it stopped", "holdfast link start audit"),
         ("delete", "deletes a link; messages stay where they are", "holdfast link delete audit"),
     ):
         parser = add_verb(actions, name, does, example)
@@ -47,9 +49,26 @@ def add(verbs: "Verbs[argparse.ArgumentParser]") -> None:
             parser.add_argument(
                 "--copy", action="store_true", help="leave the messages in the queue, and send copies on"
             )
+            parser.add_argument(
+                "--start", type=_start, default="first", metavar="PLACE",
+                help="with --copy: begin with the first message in the queue (first, the default), with the next one "
+                "that comes (next), or at this sequence number",
+            )  # fmt: skip
         add_json_option(parser)
         add_client_options(parser, retry_s=0.0)
         parser.set_defaults(run=_run_link)
+
+
+def _start(text: str) -> str | int:
+    from holdfast.broker.beginnings import check_start
+    from holdfast.errors import ConfigError
+
+    start = int(text) if text.isdecimal() and text.isascii() else text
+    try:
+        check_start("--start", start)
+    except ConfigError:
+        raise argparse.ArgumentTypeError(f"invalid value {text!r}; expected first, next or a sequence") from None
+    return start
 
 
 def _run_link(args: argparse.Namespace) -> int:

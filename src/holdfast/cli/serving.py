@@ -1,11 +1,11 @@
-"""The verbs of a node on this machine: node, store.
+"""The verbs of one node: node, reload, store.
 
 Rules of this file: as those of the package.
 """
 
 import argparse
 
-from holdfast.cli.arguments import Verbs, add_json_option, add_verb, host_and_port
+from holdfast.cli.arguments import Verbs, add_client_options, add_json_option, add_verb, host_and_port
 
 
 def add_node(verbs: "Verbs[argparse.ArgumentParser]") -> None:
@@ -31,6 +31,18 @@ def add_node(verbs: "Verbs[argparse.ArgumentParser]") -> None:
     )
     parser.add_argument("--data", metavar="DIR", help="the directory of the store (default ./NAME.holdfast)")
     parser.set_defaults(run=_run_node)
+
+
+def add_reload(verbs: "Verbs[argparse.ArgumentParser]") -> None:
+    parser = add_verb(
+        verbs,
+        "reload",
+        "has a node read its configuration again; prints what changed, and what waits for a restart",
+        "holdfast reload --url amqp://127.0.0.1:5672",
+    )
+    add_json_option(parser)
+    add_client_options(parser, retry_s=0.0)
+    parser.set_defaults(run=_run_reload)
 
 
 def add_store(verbs: "Verbs[argparse.ArgumentParser]") -> None:
@@ -89,6 +101,12 @@ def _run_node(args: argparse.Namespace) -> int:
     from holdfast.node.command import run_node
 
     return run_node(args)
+
+
+def _run_reload(args: argparse.Namespace) -> int:
+    from holdfast.client.verbs.reload import reload
+
+    return reload(args)
 
 
 def _run_store(args: argparse.Namespace) -> int:

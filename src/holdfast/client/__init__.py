@@ -8,6 +8,7 @@ Rules of this package: asyncio, on `holdfast.amqp` alone.
 
 from holdfast.amqp.message.message import Message
 from holdfast.amqp.wire.performatives import Header, Properties
+from holdfast.client.administration import UNCHANGED, Administration
 from holdfast.client.connection import Connection
 from holdfast.client.errors import (
     AuthenticationFailed,
@@ -20,12 +21,15 @@ from holdfast.client.errors import (
     LinkError,
     LinkStolen,
     ManagementError,
+    NoReply,
+    NotAccepted,
     ProducerConflict,
     TransactionError,
     TransactionInDoubt,
     TransactionRolledBack,
     UndecodableMessage,
 )
+from holdfast.client.messages.compose import compose
 from holdfast.client.network.url import Url, parse_url
 from holdfast.client.opening import connect
 from holdfast.client.outcomes import Accepted, Modified, Outcome, Rejected, Released, Spooled
@@ -39,7 +43,9 @@ from holdfast.client.spool.spool import Spool
 from holdfast.client.transactions import Transaction
 
 __all__ = [
+    "UNCHANGED",
     "Accepted",
+    "Administration",
     "AuthenticationFailed",
     "BodyGone",
     "ClientError",
@@ -58,6 +64,8 @@ __all__ = [
     "ManagementError",
     "Message",
     "Modified",
+    "NoReply",
+    "NotAccepted",
     "Outcome",
     "PartsReceiver",
     "ProducerConflict",
@@ -74,6 +82,7 @@ __all__ = [
     "TransactionRolledBack",
     "UndecodableMessage",
     "Url",
+    "compose",
     "connect",
     "parse_url",
 ]

@@ -14,9 +14,13 @@ from types import TracebackType
 from typing import Any, Final, NamedTuple, Self, TypeVar
 
 from holdfast.amqp.message.message import Message
+from holdfast.client.administration import MANAGE_LIMIT_S
+from holdfast.client.blocking_administration import BlockingAdministration
 from holdfast.client.blocking_links import BlockingDelivery, BlockingReceiver, BlockingSender, BlockingTransaction
-from holdfast.client.connection import MANAGE_LIMIT_S, Connection
+from holdfast.client.connection import Connection
+from holdfast.client.conversation import REQUEST_LIMIT_S
 from holdfast.client.errors import ConnectionEnded, UndecodableMessage
+from holdfast.client.listing import Listed, hidden
 from holdfast.client.network.url import Url, parse_url
 from holdfast.client.opening import RETRY_S, connect
 from holdfast.client.outcomes import Outcome
@@ -26,6 +30,7 @@ from holdfast.client.send.sender import Sender
 from holdfast.errors import LocalProtocolError
 
 __all__ = [
+    "BlockingAdministration",
     "BlockingConnection",
     "BlockingDelivery",
     "BlockingReceiver",
@@ -74,12 +79,14 @@ async def _cancelled(tasks: set["asyncio.Task[Any]"]) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-class BlockingConnection:
+class BlockingConnection(Listed):
     """A connection for programs without an event loop: each call waits until it is done.
 
     It takes the arguments of `holdfast.client.connect`, and raises its errors. Close it, or use `with`. One thread at a
     time may call; a call in the thread that serves it (from a callback, say) raises LocalProtocolError.
     """
+
+    HIDDEN = hidden("run_on")
 
     def __init__(self, url: str | Url, *, retry_s: float = RETRY_S, **options: Any) -> None:
         self._url = parse_url(url) if isinstance(url, str) else url
@@ -123,13 +130,30 @@ class BlockingConnection:
         connection = self._connected()
         return self._run(connection.manage(operation, type, name, arguments, limit_s=limit_s))
 
-    def send(self, address: str, message: Message | bytes | str, *, producer: str | None = None) -> Outcome:
-        """Sends one message and waits for its outcome. The sender is kept for the next one to that address."""
+    @property
+    def admin(self) -> BlockingAdministration:
+        """Requests to the node: its status, queues, links and subscriptions."""
+        return BlockingAdministration(self.manage)
+
+    def request(self, address: str, message: Message | object, *, limit_s: float = REQUEST_LIMIT_S) -> BlockingDelivery:
+        """Sends a request and returns its reply, as `holdfast.client.Connection.request` does."""
+        connection = self._connected()
+        return BlockingDelivery(self, connection, self._run(connection.request(address, message, limit_s=limit_s)))
+
+    def reply(self, request: BlockingDelivery, message: Message | object) -> None:
+        """Sends a reply to a request that was received, as `holdfast.client.Connection.reply` does."""
+        self._run(self._connected().reply(request.wrapped, message))
+
+    def send(
+        self, address: str, message: Message | object, *, producer: str | None = None, check: bool = True
+    ) -> Outcome:
+        """Sends one message and waits for its outcome, as `Sender.send` does. The sender is kept for the next one to
+        that address."""
         key = (address, producer)
         sender = self._senders.get(key)
         if sender is None or sender.is_over():
             sender = self._senders[key] = self._run(self._connected().sender(address, producer=producer))
-        return self._run(sender.send(message))
+        return self._run(sender.send(message, check=check))
 
     def sender(self, address: str, **options: Any) -> BlockingSender:
         """Attaches a sender, with the arguments and errors of `holdfast.client.Connection.sender`."""

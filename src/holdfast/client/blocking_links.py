@@ -13,8 +13,10 @@ from typing import Any, Protocol, Self, TypeVar
 from holdfast.amqp.message.message import Message
 from holdfast.broker.stored.ranges import RangeSet
 from holdfast.client.connection import Connection
+from holdfast.client.listing import Listed
 from holdfast.client.outcomes import Outcome
 from holdfast.client.receive.delivery import Delivery
+from holdfast.client.receive.processing import BlockingProcessing, OnError
 from holdfast.client.receive.receiver import Receiver
 from holdfast.client.send.sender import Sender
 from holdfast.client.transactions import Transaction
@@ -29,7 +31,7 @@ class Runs(Protocol):
         """What `work` returns, which runs in that thread. ConnectionEnded once `connection` is closed."""
 
 
-class _Bound:
+class _Bound(Listed):
     """To one connection, over all its breaks."""
 
     def __init__(self, owner: Runs, connection: Connection) -> None:
@@ -66,9 +68,17 @@ class BlockingSender(_Bound):
         """As `Sender.next_number`."""
         return self.wrapped.next_number
 
-    def send(self, message: Message | bytes | str, *, number: int | None = None) -> Outcome:
-        """Sends one message and waits for its outcome. Arguments and errors as `Sender.submit`."""
-        return self._run(self.wrapped.send(message, number=number))
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._run(self.wrapped.close(drain=kind is None))
+
+    def send(self, message: Message | object, *, number: int | None = None, check: bool = True) -> Outcome:
+        """Sends one message and waits for its outcome. Arguments and errors as `Sender.send`."""
+        return self._run(self.wrapped.send(message, number=number, check=check))
 
     def close(self) -> None:
         """Waits for all outcomes, then detaches."""
@@ -90,6 +100,45 @@ class BlockingDelivery(_Bound):
     def message(self) -> Message:
         """The message, decoded on first use. Raises UndecodableMessage."""
         return self.wrapped.message
+
+    @property
+    def body(self) -> Any:
+        """As `Delivery.body`."""
+        return self.wrapped.body
+
+    @property
+    def properties(self) -> dict[str, Any]:
+        """As `Delivery.properties`."""
+        return self.wrapped.properties
+
+    @property
+    def subject(self) -> str | None:
+        """As `Delivery.subject`."""
+        return self.wrapped.subject
+
+    @property
+    def message_id(self) -> Any:
+        """As `Delivery.message_id`."""
+        return self.wrapped.message_id
+
+    @property
+    def correlation_id(self) -> Any:
+        """As `Delivery.correlation_id`."""
+        return self.wrapped.correlation_id
+
+    @property
+    def reply_to(self) -> str | None:
+        """As `Delivery.reply_to`."""
+        return self.wrapped.reply_to
+
+    @property
+    def delivery_count(self) -> int:
+        """As `Delivery.delivery_count`."""
+        return self.wrapped.delivery_count
+
+    def process(self, *, on_error: OnError = "retry") -> BlockingProcessing[Self]:
+        """Settles the message at the end of a `with` block, as `Delivery.process` does."""
+        return BlockingProcessing(self, on_error)
 
     @property
     def payload(self) -> bytes:
@@ -219,12 +268,14 @@ class BlockingTransaction(_Bound):
     ) -> None:
         self._run(self._transaction.__aexit__(kind, error, trace))
 
-    def send(self, sender: BlockingSender, message: Message | bytes | str, *, number: int | None = None) -> Outcome:
+    def send(
+        self, sender: BlockingSender, message: Message | object, *, number: int | None = None, check: bool = True
+    ) -> Outcome:
         """Sends a message in the transaction, and waits until the node has taken it in."""
-        return self._run(self._transaction.send(sender.wrapped, message, number=number))
+        return self._run(self._transaction.send(sender.wrapped, message, number=number, check=check))
 
     def submit(
-        self, sender: BlockingSender, message: Message | bytes | str, *, number: int | None = None
+        self, sender: BlockingSender, message: Message | object, *, number: int | None = None
     ) -> "Future[Outcome]":
         """As `send`, but returns the future of the outcome, so that the next message need not wait for it."""
         told: Future[Outcome] = Future()

@@ -6,16 +6,25 @@ a break is `Reconnecting`'s (reconnecting.py).
 
 from random import Random
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Self, TypeVar
 
+from holdfast.amqp.message.message import Message
+from holdfast.client.administration import MANAGE_LIMIT_S, Administration
+from holdfast.client.awaited import Awaited
+from holdfast.client.conversation import REQUEST_LIMIT_S, Conversation
+from holdfast.client.link import LinkHost
+from holdfast.client.listing import Listed, hidden
 from holdfast.client.management import Management
 from holdfast.client.network.tls import Tls
 from holdfast.client.network.transport import Dial
 from holdfast.client.network.url import Url
+from holdfast.client.network.wire import WireOwner
+from holdfast.client.receive.delivery import Delivery
 from holdfast.client.receive.parts_receiver import PartsReceiver
 from holdfast.client.receive.receiver import Receiver
 from holdfast.client.receive.terms import Lease, Terms
 from holdfast.client.reconnecting import Reconnecting
+from holdfast.client.replies import Replies
 from holdfast.client.send.sender import WHEN_FULL, Sender, WhenFull
 from holdfast.client.spool.spool import Spool
 from holdfast.client.transactions import Controller, Transaction
@@ -23,15 +32,15 @@ from holdfast.errors import ConfigError
 
 R = TypeVar("R", bound=Receiver)
 
-MANAGE_LIMIT_S: Final = 60.0
 
-
-class Connection(Reconnecting):
+class Connection(Reconnecting, Listed):
     """A connection to a node, made by `connect`. `async with` closes it at the end, and aborts it for an exception.
 
     Senders, receivers and requests outlive breaks of the transport: the connection is opened again, and all links are
     attached again. It belongs to one event loop; `holdfast.client.blocking` is for programs without one.
     """
+
+    HIDDEN = hidden(LinkHost, WireOwner, "controller", shown=("url", "is_open", "reconnects"))
 
     def __init__(
         self,
@@ -57,6 +66,10 @@ class Connection(Reconnecting):
         )
         self._management: Management | None = None
         self._controller: Controller | None = None
+        self._replies: Replies | None = None
+        self._conversation = Conversation(self, self._reply_link, self._fresh_name)
+        self.admin = Administration(self)
+        """Requests to the node: its status, queues, links and subscriptions."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -69,7 +82,7 @@ class Connection(Reconnecting):
         else:
             await self.abort()
 
-    async def sender(
+    def sender(
         self,
         address: str,
         *,
@@ -78,8 +91,8 @@ class Connection(Reconnecting):
         when_full: WhenFull = "wait",
         name: str | None = None,
         wait: bool = True,
-    ) -> Sender:
-        """Attaches a sender to `address`, a queue or `queue@node`.
+    ) -> Awaited[Sender]:
+        """Attaches a sender to `address`, a queue or `queue@node`: `await` it, or use `async with`, which closes it.
 
         - `producer`: a name under which messages are numbered, so that the node stores each of them once, also when the
           program starts again (docs/client.md, "Producers").
@@ -99,21 +112,25 @@ class Connection(Reconnecting):
             raise ConfigError(f"invalid value {when_full!r} for when_full; expected one of {known} or a Spool")
         if isinstance(when_full, Spool) and not producer:
             raise ConfigError("a Spool as when_full needs a producer name; give one")
-        self._check()
-        sender = Sender(
-            self,
-            address,
-            producer=producer,
-            in_doubt_max=in_doubt_max,
-            when_full=when_full,
-            name=name or self._fresh_name(),
-        )
-        self._add(sender)
-        if wait and not isinstance(when_full, Spool):
-            await self._ready(sender)
-        return sender
 
-    async def receiver(
+        async def attached() -> Sender:
+            self._check()
+            sender = Sender(
+                self,
+                address,
+                producer=producer,
+                in_doubt_max=in_doubt_max,
+                when_full=when_full,
+                name=name or self._fresh_name(),
+            )
+            self._add(sender)
+            if wait and not isinstance(when_full, Spool):
+                await self._ready(sender)
+            return sender
+
+        return Awaited(attached())
+
+    def receiver(
         self,
         address: str,
         *,
@@ -128,8 +145,8 @@ class Connection(Reconnecting):
         resume_s: float = 0.0,
         selector: str | None = None,
         confirm_s: float | None = None,
-    ) -> Receiver:
-        """Attaches a receiver to the queue `address`.
+    ) -> Awaited[Receiver]:
+        """Attaches a receiver to the queue `address`: `await` it, or use `async with`, which closes it.
 
         - `credit`: messages that may arrive ahead of the program.
         - `count_max`: most messages that are ever taken.
@@ -161,9 +178,9 @@ class Connection(Reconnecting):
             selector=selector,
             confirm_s=confirm_s,
         )
-        return await self._attached(Receiver(self, address, terms))
+        return Awaited(self._attached(Receiver, address, terms))
 
-    async def parts_receiver(
+    def parts_receiver(
         self,
         address: str,
         *,
@@ -176,7 +193,7 @@ class Connection(Reconnecting):
         lease: Lease | None = None,
         name: str | None = None,
         selector: str | None = None,
-    ) -> PartsReceiver:
+    ) -> Awaited[PartsReceiver]:
         """Attaches a receiver for messages of any size: each is handed out when its body begins, and read in parts.
 
         Arguments and errors are those of `receiver`.
@@ -192,10 +209,11 @@ class Connection(Reconnecting):
             name=name or self._fresh_name(),
             selector=selector,
         )
-        return await self._attached(PartsReceiver(self, address, terms))
+        return Awaited(self._attached(PartsReceiver, address, terms))
 
-    async def _attached(self, receiver: R) -> R:
+    async def _attached(self, kind: type[R], address: str, terms: Terms) -> R:
         self._check()
+        receiver = kind(self, address, terms)
         self._add(receiver)
         await self._ready(receiver)
         return receiver
@@ -215,6 +233,31 @@ class Connection(Reconnecting):
             self._controller = Controller(self, f"{self._fresh_name()}-transactions")
             self._add(self._controller)
         return self._controller
+
+    async def request(self, address: str, message: Message | object, *, limit_s: float = REQUEST_LIMIT_S) -> Delivery:
+        """Sends a request to `address` and returns its reply, which needs not be settled.
+
+        Replies come to a node of this connection's own; whoever answers with `reply`, or as AMQP says (to the request's
+        reply-to, with its message-id as correlation-id), answers it. Raises NoReply if no reply came within `limit_s`
+        seconds, or the connection broke: the request may have been carried out. NotAccepted if the request was not
+        taken, and as `sender` does.
+        """
+        self._check()
+        return await self._conversation.request(address, message, limit_s)
+
+    async def reply(self, request: Delivery, message: Message | object) -> None:
+        """Sends a reply to a request that was received, and waits until the node has it.
+
+        Raises ConfigError for a message that asks for no reply, NotAccepted, and LinkError if nobody waits for it.
+        """
+        self._check()
+        await self._conversation.reply(request, message)
+
+    def _reply_link(self) -> Replies:
+        if self._replies is None or self._replies.failure is not None:
+            self._replies = Replies(self, f"{self._fresh_name()}-replies")
+            self._add(self._replies)
+        return self._replies
 
     async def manage(
         self,

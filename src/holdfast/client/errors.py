@@ -42,6 +42,24 @@ class ProducerConflict(ClientError):
     """The node has numbers of this producer name that this sender never gave: an old copy of a spool, for example."""
 
 
+class NotAccepted(ClientError):
+    """The node did not take a message: `outcome` is what it answered, a Rejected, Released or Modified.
+
+    `condition` is the AMQP error condition of a rejection, or None. With `is_full` the node may take the message later.
+    """
+
+    def __init__(self, text: str, outcome: object, condition: str | None, *, is_full: bool) -> None:
+        super().__init__(text)
+        self.outcome = outcome
+        self.condition = condition
+        self.is_full = is_full
+
+
+class NoReply(ClientError):
+    """No reply to a request came in time, or the connection broke before it came: nobody knows whether the request was
+    carried out."""
+
+
 class ClientFull(ClientError):
     """As many messages are in doubt, or as many bytes in the spool, as the program allowed."""
 

@@ -8,6 +8,7 @@ from typing import Final
 
 from holdfast.amqp.wire import conditions, performatives
 from holdfast.amqp.wire.extensions import TRY_LATER
+from holdfast.client.errors import NotAccepted
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,18 @@ RELEASED: Final = Released()
 def is_not_taken(outcome: Outcome) -> bool:
     """Whether the node may take the very same message another time."""
     return isinstance(outcome, (Released, Modified)) or (isinstance(outcome, Rejected) and outcome.is_full)
+
+
+def check_accepted(outcome: Outcome, what: str) -> None:
+    """Raises NotAccepted unless the node, or the spool, has the message. `what`: who sent it."""
+    if isinstance(outcome, (Accepted, Spooled)):
+        return
+    if isinstance(outcome, Rejected):
+        why = f"{outcome.description} ({outcome.condition})" if outcome.description else outcome.condition
+        text = f"{what}: the node rejected the message: {why}"
+        raise NotAccepted(text, outcome, outcome.condition, is_full=outcome.is_full)
+    done = "released" if isinstance(outcome, Released) else "modified"
+    raise NotAccepted(f"{what}: the node {done} the message; it can be sent again", outcome, None, is_full=False)
 
 
 def too_large(bytes_max: int) -> Rejected:

@@ -21,7 +21,7 @@ from holdfast.amqp.wire.performatives import Coordinator, Declare, Declared, Dis
 from holdfast.amqp.wire.types import Symbol
 from holdfast.client.errors import TransactionInDoubt, TransactionRolledBack
 from holdfast.client.link import ClientLink, LinkHost
-from holdfast.client.outcomes import Accepted, Outcome, Rejected, from_state
+from holdfast.client.outcomes import Accepted, Outcome, Rejected, check_accepted, from_state
 from holdfast.client.receive.delivery import Delivery
 from holdfast.client.receive.receiver import Receiver
 from holdfast.client.send.sender import Sender
@@ -200,13 +200,19 @@ class Transaction:
 
     # ------------------------------------------------------------------------------------------ sending
 
-    async def send(self, sender: Sender, message: Message | bytes | str, *, number: int | None = None) -> Outcome:
-        """Sends a message in the transaction, and waits until the node has taken it in. One that it refuses leaves the
-        transaction only the rollback, as the outcome says, and the commit. Arguments as `Sender.submit`."""
-        return await (await self.submit(sender, message, number=number))
+    async def send(
+        self, sender: Sender, message: Message | object, *, number: int | None = None, check: bool = True
+    ) -> Outcome:
+        """Sends a message in the transaction, and waits until the node has taken it in. One that it refuses raises
+        NotAccepted, or with `check=False` is returned, and leaves the transaction only the rollback. Arguments
+        otherwise as `Sender.submit`."""
+        outcome = await (await self.submit(sender, message, number=number))
+        if check:
+            check_accepted(outcome, f"sender to {sender.address!r}")
+        return outcome
 
     async def submit(
-        self, sender: Sender, message: Message | bytes | str, *, number: int | None = None
+        self, sender: Sender, message: Message | object, *, number: int | None = None
     ) -> "asyncio.Future[Outcome]":
         """As `send`, but returns the future of the outcome, so that the next message need not wait for it."""
         self._check()

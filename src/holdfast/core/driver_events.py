@@ -4,12 +4,15 @@ changes of the network and of the process.
 Rules of this file: each event goes to one place.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
+from holdfast.core.reloading import Reloading
 from holdfast.custody.forwarding import Forwarding
 from holdfast.engine import events
 from holdfast.engine.clock import Clock
 from holdfast.engine.log import Log
+from holdfast.engine.outbox import Outbox
 from holdfast.links.containment import Containment
 from holdfast.links.pressure import Pressure
 from holdfast.management.status.descriptors import Descriptors
@@ -27,6 +30,7 @@ class DriverEvents:
         self,
         clock: Clock,
         log: Log,
+        outbox: Outbox,
         connections: Connections,
         guard: Guard,
         pressure: Pressure,
@@ -36,9 +40,13 @@ class DriverEvents:
         descriptors: Descriptors,
         neighbours: Mapping[str, Neighbour],
         triggers: Triggers,
+        reloading: Reloading,
+        *,
+        measured: Callable[[], dict[str, Any]],
     ) -> None:
         self._clock = clock
         self._log = log
+        self._outbox = outbox
         self._connections = connections
         self._guard = guard
         self._pressure = pressure
@@ -48,9 +56,16 @@ class DriverEvents:
         self._descriptors = descriptors
         self._neighbours = neighbours
         self._triggers = triggers
+        self._reloading = reloading
+        self._measured = measured
 
     def happened(self, event: events.Event) -> None:
         """Handles the event. Exceptions belong to the event's connection or neighbour, if it has one."""
+        dialled = getattr(event, "neighbour", None)
+        if dialled is not None and dialled not in self._neighbours:  # it was removed meanwhile
+            if isinstance(event, events.ConnectionOpened):
+                self._outbox.put(events.CloseConnection(connection=event.connection, abort=True))
+            return
         if isinstance(event, events.ConnectionOpened):
             self._doors.open(event)
         elif isinstance(event, (events.Secured, events.SecuringFailed)):
@@ -77,6 +92,10 @@ class DriverEvents:
                 neighbour.network_changed()
         elif isinstance(event, events.UsersChanged):
             self._doors.users_changed(event)
+        elif isinstance(event, events.ConfigRead):
+            self._reloading.read(event)
+        elif isinstance(event, events.StatusAsked):
+            self._outbox.put(events.StatusTold(fields=self._measured()))
         elif isinstance(event, events.CommandEnded):
             self._triggers.ended(event)
         elif isinstance(event, events.DriverWarned):

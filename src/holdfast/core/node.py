@@ -9,7 +9,6 @@ from collections.abc import Callable
 from random import Random
 from typing import Final, TypeVar
 
-from holdfast.access.lists import AccessLists
 from holdfast.core import invariants, turn_end
 from holdfast.core.offering import offer
 from holdfast.core.parts import Parts
@@ -20,7 +19,7 @@ from holdfast.engine import events
 from holdfast.errors import BrokenInvariant
 from holdfast.links.containment import ATTEMPTS_MAX, ENTRIES_MAX
 from holdfast.peering.clocks import calendar_ms
-from holdfast.peers.authorise import Authoriser, Everyone
+from holdfast.peers.authorise import Authoriser
 from holdfast.peers.peer import Peer
 from holdfast.settings.node import NodeConfig
 from holdfast.state.tables import Tables
@@ -46,10 +45,8 @@ class NodeCore(Parts):
         now: float,
         authoriser: Authoriser | None = None,
     ) -> None:
-        """`authoriser`: decides what each client may do; None: the rules of `config`, and everything is allowed where
-        there are none."""
-        if authoriser is None:
-            authoriser = AccessLists(config.access) if config.access.rules else Everyone()
+        """`authoriser`: decides what each client may do; None: the rules of `config`, and of what is taken up later
+        (ConfigRead); where there are none everything is allowed."""
         super().__init__(config, store, rng=rng, wall_ms=wall_ms, now=now, recovery=Recovery, authoriser=authoriser)
 
     # ------------------------------------------------------------------------------------------------ surface

@@ -8,17 +8,21 @@ from collections.abc import Callable, Iterable, Sized
 from random import Random
 from uuid import UUID
 
+from holdfast.access.current import CurrentAccess
+from holdfast.access.rules import NO_ACCESS
 from holdfast.amqp import connection as amqp
 from holdfast.broker import deletion
 from holdfast.broker.entries import entry
 from holdfast.broker.entries.work import Work
 from holdfast.broker.queue import Queue
 from holdfast.core.driver_events import DriverEvents
+from holdfast.core.neighbour_changes import NeighbourChanges
 from holdfast.core.relief import Relief
+from holdfast.core.reloading import Reloading
 from holdfast.core.shutdown import Shutdown
 from holdfast.custody.arrival.destination import Destination
 from holdfast.custody.arrival.duplicates import Duplicates
-from holdfast.custody.arrival.faults import Publishing
+from holdfast.custody.arrival.faults import Publishing, no_message
 from holdfast.custody.arrival.measured import MeasuredDestination
 from holdfast.custody.dead_lettering import DeadLettering
 from holdfast.custody.delays import Delays
@@ -86,6 +90,7 @@ from holdfast.routing.topology import Topology, star
 from holdfast.settings.node import NodeConfig
 from holdfast.state.blobs import Blobs
 from holdfast.state.catalog import Catalog
+from holdfast.state.configured_queues import ConfiguredQueues
 from holdfast.state.dead_letter_bounds import DeadLetters
 from holdfast.state.losses import Losses
 from holdfast.state.participants import Following, Recovering, Storing, Undoing, Waking
@@ -107,9 +112,11 @@ class Parts:
         wall_ms: int,
         now: float,
         recovery: Callable[["Parts"], Recovery],
-        authoriser: Authoriser,
+        authoriser: Authoriser | None,
     ) -> None:
         config.validate()
+        access = CurrentAccess(config.access) if authoriser is None else None
+        self.authoriser = authoriser = authoriser or access or CurrentAccess(NO_ACCESS)
         self.config = config
         self.store = store
         former = identity.begin_anew(store, config.name)
@@ -201,10 +208,8 @@ class Parts:
             config, clock, self.catalog, self.turns, self.room, self.outbox, self.log, self.links, self.losses,
             self.dead_lettering, self.duplicates,
         )  # fmt: skip
-        audit = Audit(self.outbox, clock, is_wanted=config.audit)
-        if config.access.rules:
-            accounts = {item.name: item.account for item in config.neighbours}
-            self.destination.fault_of = Publishing(self.catalog, authoriser, accounts, audit).fault_of
+        self.audit = audit = Audit(self.outbox, clock, is_wanted=config.audit)
+        self._publish_by(config)
         self.expiry = Expiry(
             clock, self.catalog, self.turns, self.work, self.room, self.destination, may_expire=may_expire
         )
@@ -233,7 +238,7 @@ class Parts:
         )  # fmt: skip
         self.bindings = BindingControl(
             config, store, clock, self.turns, self.room, self.neighbours, self.control_kinds, life=wall_ms,
-            knows=self.forwarding.knows, via=self.forwarding.via,
+            via=self.forwarding.via,
         )  # fmt: skip
         if isinstance(self.destination, MeasuredDestination) and self.rates.root is not None:
             self.destination.took = self.rates.root.took
@@ -259,7 +264,7 @@ class Parts:
         )  # fmt: skip
         for item in config.neighbours:
             self.neighbours[item.name] = Neighbour(self.session_parts, item, self.next_hops[item.name])
-        self.topic_bindings = TopicBindings(self.catalog, self.work, self.log, self.bindings)
+        self.topic_bindings = TopicBindings(self.catalog, self.work, self.bindings)
         self.connections.each_leaves(self.topic_bindings.left)
         self.spreading = Spreading(
             config, self.catalog, store, self.forwarding, self.identities, self.dead_lettering, self.outbox,
@@ -276,9 +281,10 @@ class Parts:
         routing: list[Timed] = [] if config.topology is None else [self._route_by(config.topology)]
         self.triggers = Triggers(config, clock, self.catalog, self.outbox, self.log, is_stopping=lambda: self.stopping)
         endpoints = Endpoints(
-            config, clock, self.work, self.turns, self.connections, self.links, memory, self.catalog, room=self.room,
-            disk=self.disk, outbox=self.outbox, guard=self.guard, users=self.users, large_receives=self.large_receives,
-            large_sends=self.large_sends, duplicates=self.duplicates, identities=self.identities,
+            config, store, clock, self.work, self.turns, self.connections, self.links, memory, self.catalog,
+            room=self.room, disk=self.disk, outbox=self.outbox, guard=self.guard, users=self.users,
+            large_receives=self.large_receives, large_sends=self.large_sends,
+            duplicates=self.duplicates, identities=self.identities,
             dead_lettering=self.dead_lettering, forwarding=self.forwarding, store_names=self.store_names,
             jobs=self.jobs, dynamic_nodes=self.dynamic_nodes, authoriser=authoriser, blobs=self.blobs,
             streams=self.streams, rng=rng, bindings=self.topic_bindings, spreading=self.spreading,
@@ -288,6 +294,16 @@ class Parts:
         )  # fmt: skip
         self.resume, self.transactions, self.admission = endpoints.resume, endpoints.transactions, endpoints.admission
         self.queue_changes.suspended_by(self.transactions.suspended)
+        self.reloading = Reloading(
+            config, self.outbox, self.log, access=access, publish_by=self._publish_by,
+            queues=ConfiguredQueues(self.catalog, self.links, delete=self.delete_queue), queue_links=self.queue_links,
+            neighbours=NeighbourChanges(
+                self.neighbours, self.next_hops, self.hop_parts, self.session_parts, self.due_times, self.users,
+                self.containment, self.forwarding, nodes_left=self._nodes_may_have_left,
+            ),
+            bindings=self.bindings, doors=lambda: self.doors, is_stopping=lambda: self.stopping,
+            routed=lambda: () if self.routing is None else self.routing.costs,
+        )  # fmt: skip
         self.relief = Relief(memory, self.connections, self.links, self.resume, self.users.who)
         changes = EntryChanges(
             clock, self.catalog, self.turns, self.room, self.disk, self.identities, self.dead_lettering
@@ -305,7 +321,7 @@ class Parts:
             queue_links=self.queue_links, triggers=self.triggers, rates=self.rates, bindings=self.bindings,
             admission=self.admission,
             transactions=self.transactions,
-            authoriser=authoriser, delete_queue=self.delete_queue,
+            authoriser=authoriser, reload=self.reloading.ask, delete_queue=self.delete_queue,
             resident_bytes=lambda: self.resident_bytes,
         )  # fmt: skip
         self.questions, self.warnings, self.meter = (
@@ -332,8 +348,9 @@ class Parts:
             why_no_neighbour=self.doors.why_no_neighbour,
         ).serve(endpoints.attaches)  # fmt: skip
         self.driver_events = DriverEvents(
-            clock, self.log, self.connections, self.guard, self.pressure, self.containment, self.doors, self.forwarding,
-            self.descriptors, self.neighbours, self.triggers,
+            clock, self.log, self.outbox, self.connections, self.guard, self.pressure, self.containment, self.doors,
+            self.forwarding, self.descriptors, self.neighbours, self.triggers, self.reloading,
+            measured=administration.measured.fields,
         )  # fmt: skip
         self.dispatch.join(
             self.connections, attach=endpoints.attaches.open, answered=_answered, opened=self.doors.welcome
@@ -361,7 +378,7 @@ class Parts:
         (peers/deadlines.py)."""
         self.storing: tuple[Storing, ...] = (
             hop_progress, self.resume, self.catalog.producers, self.queue_changes, self.blobs,
-            self.bindings,
+            self.bindings, self.spreading,
         )  # fmt: skip
         self.following: tuple[Following, ...] = (
             self.blobs,
@@ -402,6 +419,14 @@ class Parts:
     def _other_connections(self) -> int:
         """How many connections do not count as clients: neighbours', and those that are being refused."""
         return sum(1 for neighbour in self.neighbours.values() if neighbour.peer is not None) + len(self.refusals.due)
+
+    def _publish_by(self, config: NodeConfig) -> None:
+        """The messages of neighbours are published by their accounts, which rules are about."""
+        if config.access.rules:
+            accounts = {item.name: item.account for item in config.neighbours}
+            self.destination.fault_of = Publishing(self.catalog, self.authoriser, accounts, self.audit).fault_of
+        else:
+            self.destination.fault_of = no_message
 
     # ------------------------------------------------------------------------------------------------ routing
 

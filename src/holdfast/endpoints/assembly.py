@@ -17,6 +17,7 @@ from holdfast.custody.names.store_names import StoreNames
 from holdfast.endpoints.addresses.attach import AttachTable
 from holdfast.endpoints.addresses.dynamic_nodes import DynamicNodes
 from holdfast.endpoints.addresses.resolver import Resolver
+from holdfast.endpoints.addresses.services import Services
 from holdfast.endpoints.admission import Admission
 from holdfast.endpoints.attaching.consumer_attach import ConsumerAttach
 from holdfast.endpoints.attaching.filters import Decoded
@@ -50,6 +51,7 @@ from holdfast.settings.node import NodeConfig
 from holdfast.state.blobs import Blobs
 from holdfast.state.catalog import Catalog
 from holdfast.state.room import Room
+from holdfast.state.tables import Tables
 from holdfast.state.turns import Turns
 
 
@@ -60,6 +62,7 @@ class Endpoints:
     def __init__(
         self,
         config: NodeConfig,
+        store: Tables,
         clock: Clock,
         work: Work[Queue],
         turns: Turns,
@@ -108,7 +111,8 @@ class Endpoints:
             transactions,
         )  # fmt: skip
         publishers = Publishers(clock)
-        self.resolver = Resolver(config, catalog, forwarding, dynamic_nodes, authoriser)
+        services = Services(config, turns, store.table("node"))
+        self.resolver = Resolver(config, catalog, forwarding, dynamic_nodes, services, authoriser)
         producers = RelayParts(
             limits, clock, links, memory, guard, large_receives, config, turns, room, disk, outbox, duplicates,
             identities, dead_lettering, dynamic_nodes, self.resolver, transactions, catalog, publishers,

@@ -7,7 +7,7 @@ it was. Until the batch is on disk, the leaving entry is hidden. An impossible c
 from dataclasses import dataclass
 from typing import Final
 
-from holdfast.broker.entries import entry, packed
+from holdfast.broker.entries import annotate, entry, packed
 from holdfast.broker.entries.kinds import QueueKind
 from holdfast.broker.queue import Queue
 from holdfast.custody.dead_lettering import DeadLettering
@@ -116,7 +116,7 @@ class EntryChanges:
             raise Unchangeable(f"messages cannot be put into queue {queue.name!r} by hand")
         if not queue.config.durable:
             raise Unchangeable(f"queue {queue.name!r} is in memory")
-        item = entry.unpack(value)
+        item = annotate.without_relayed(entry.unpack(value))
         if not queue.fits(item.size):
             raise Unchangeable(f"queue {queue.name!r} is full")
         if self._disk.takes_nothing or not self._room.has(len(value) + OVERHEAD):

@@ -2,7 +2,7 @@
 (docs/federation.md, docs/adr/0082).
 
 Rules of this file: who published a message has chosen its destinations, and nothing is chosen anew but for what a
-static entry brought. Copies are known by the publication that they tell, since the node's start.
+static entry brought. Copies are known by the publication that they tell.
 """
 
 from holdfast.amqp.wire.extensions import PUBLICATION, RELAY, TAGS
@@ -12,7 +12,7 @@ from holdfast.broker.queue import Queue
 from holdfast.custody.arrival.duplicates import Duplicates
 from holdfast.endpoints.spreading import Passed, Published, Spreading
 from holdfast.endpoints.topic_bindings import federated_name
-from holdfast.federation.relaying import Seen
+from holdfast.federation.publications import Seen
 from holdfast.peering.binding_control import BindingControl
 from holdfast.state.turns import Turns
 
@@ -54,7 +54,7 @@ class PassingOn:
             self._turns.gathered.decided.append(Published(self._turns.event, *publication))
         if federation is None or not federation.spreads(name):
             return True
-        is_relay = told.get(RELAY) is True
+        is_relay = publication is not None and told.get(RELAY) is True  # else its copies would not be known as such
         if is_relay or federation.relays.has(name):
             choice = self._spreading.choose(topic, value, tags=tuple(told.get(TAGS, ())), anew=is_relay)
             passed = None if publication is None else Passed(publication, choice.tags)

@@ -19,6 +19,7 @@ from holdfast.amqp.wire.performatives import TransactionalState
 from holdfast.endpoints.addresses.attach import QUEUE_EFFORT
 from holdfast.endpoints.addresses.link_refusal import Refusal, permit, plain_address
 from holdfast.endpoints.addresses.resolver import MANAGEMENT, ResolvedAddress
+from holdfast.endpoints.addresses.services import SERVICE_PREFIX
 from holdfast.endpoints.producer import ProducerLink, ProducerParts
 from holdfast.errors import RemoteProtocolError
 from holdfast.links.incoming import NODE_MESSAGE_BYTES_MAX, Intake, rejection
@@ -185,12 +186,18 @@ class RelayLink(Intake):
             raise Refusal(conditions.PRECONDITION_FAILED, text)
         return str(address)
 
+    def _moved(self, address: str, route: Route) -> bool:
+        """Whether it is the name of a service that means another address by now."""
+        if not address.startswith(SERVICE_PREFIX):
+            return False
+        return str(self.parts.resolver.address_of(address, self.peer.host)) != route.address
+
     def _route(self, address: str) -> Route:
         """Where that address leads; Refusal as for an attach to it. The permission is checked for each message, because
         it can change while the link is attached."""
         routes, resolver = self.routes, self.parts.resolver
         route = routes.get(address)
-        if route is not None and route.is_valid:
+        if route is not None and route.is_valid and not self._moved(address, route):
             if route.action:
                 permit(resolver.authoriser, self.peer, route.action, route.address)
             return route

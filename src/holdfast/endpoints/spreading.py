@@ -7,7 +7,7 @@ end, chooses again. What cannot be known of a message here sends it: its destina
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from holdfast.amqp.wire.encoding import encode
 from holdfast.amqp.wire.extensions import OWN_PREFIX, PUBLICATION, RELAY, SUBJECT, TAGS
@@ -25,7 +25,9 @@ from holdfast.endpoints.topic_bindings import federated_name
 from holdfast.engine.effects import Effect
 from holdfast.engine.outbox import Outbox
 from holdfast.engine.port import EntryReader
-from holdfast.federation.relaying import Choice, Publications
+from holdfast.federation import stored
+from holdfast.federation.publications import Publications
+from holdfast.federation.relaying import Choice
 from holdfast.peering.binding_control import BindingControl
 from holdfast.selectors.errors import SelectorError
 from holdfast.selectors.layouts import Layouts
@@ -33,7 +35,7 @@ from holdfast.selectors.predicate import Predicate, compile_selector
 from holdfast.selectors.sections import Sections
 from holdfast.settings.node import NodeConfig
 from holdfast.state.catalog import Catalog, TooManyQueues
-from holdfast.state.turns import Turns
+from holdfast.state.turns import Turn, Turns
 
 PREDICATES_KEPT: Final = 1_024
 """Selectors of other nodes that are kept compiled."""
@@ -46,6 +48,12 @@ WEIGHT_MAX: Final = 256
 
 BRANCH_EFFORT: Final = 8
 """What a further copy costs its publisher's connection, in messages of a subscription."""
+
+
+class Rows(EntryReader, Protocol):
+    """A store that is open."""
+
+    def table(self, name: str) -> Iterable[tuple[bytes, bytes]]: ...
 
 
 class Branch(NamedTuple):
@@ -104,7 +112,7 @@ class Spreading:
         self,
         config: NodeConfig,
         catalog: Catalog,
-        store: EntryReader,
+        store: Rows,
         forwarding: Forwarding,
         identities: Identities,
         dead_lettering: DeadLettering,
@@ -115,8 +123,8 @@ class Spreading:
         self._turns = turns
         turns.effects.on_decided(TellListeners, self._stored)
         turns.effects.on_decided(Published, self._published)
-        self.publications = Publications()
-        """What came by relays, since the node's start."""
+        self.publications = Publications(store.table(stored.TABLE))
+        """What came by relays."""
         self._config = config
         self._catalog = catalog
         self._store = store
@@ -212,6 +220,14 @@ class Spreading:
             self._turns.gathered.decided.append(TellListeners(self._turns.event, topic.name, topic, value, size))
         return sequence
 
+    def before_commit(self, turn: Turn) -> None:
+        """Adds the publications that came in it."""
+        for key, value in self.publications.records():
+            if value is None:
+                turn.batch.deletes.append((stored.TABLE, key))
+            else:
+                turn.batch.puts[stored.TABLE, key] = value
+
     def _published(self, effect: Published, stored: bool) -> None:
         if not stored:
             self.publications.forget(effect.store, effect.number)
@@ -236,6 +252,8 @@ class Spreading:
             if plain is None or size is None:
                 plain = entry.unpack(value)
                 size = plain.size
+                if passed is None:
+                    plain = annotate.without_relayed(plain)
             fits = queue.fits(size) or queue.config.when_full in ("block", "refuse")  # it was asked before
             if not fits and not (queue.config.when_full == "drop-oldest" and make_room(queue, size)):
                 text = f"queue {queue.name!r} is full"

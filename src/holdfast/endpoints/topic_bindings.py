@@ -23,7 +23,6 @@ from holdfast.broker.queue import Queue
 from holdfast.broker.subjects import ANY
 from holdfast.broker.topic import Topic
 from holdfast.endpoints.addresses.link_refusal import Refusal
-from holdfast.engine.log import Log
 from holdfast.federation.confirming import Answer
 from holdfast.federation.federation import Federation
 from holdfast.federation.predicates import travelling
@@ -36,6 +35,9 @@ from holdfast.state.turns import Undone
 
 CONFIRM_MS_MAX: Final = 600_000
 """How long an attach may wait for a confirmation."""
+
+NAME_OVERHEAD: Final = 5
+"""Bytes that a name in a list takes beside itself, at most."""
 
 ROWS_KEPT: Final = 4_096
 """Selectors of which it is remembered how they travel."""
@@ -86,17 +88,14 @@ class Asking:
 class TopicBindings:
     """The topics of a node, as federation sees them."""
 
-    def __init__(self, catalog: Catalog, work: Work[Queue], log: Log, bindings: BindingControl) -> None:
+    def __init__(self, catalog: Catalog, work: Work[Queue], bindings: BindingControl) -> None:
         self._catalog = catalog
         self._work = work
-        self._log = log
         self._bindings = bindings
         self._told_to: tuple[Federation, int] | None = None
         """What was told everything, and which of its topics it was."""
         self._spread: set[str] = set()
         self._travelling: dict[str, str | None] = {}
-        self._refused: set[str] = set()
-        """Topics of which there are too many."""
         self._asking: list[Asking] = []
         """They came in this turn."""
         self.waiting: dict[int, Asking] = {}
@@ -140,7 +139,7 @@ class TopicBindings:
         federation = self._bindings.federation
         if federation is None:
             for asking in self._take_asking():
-                asking.answer(_told((), ()))
+                asking.answer(_told(asking.link))
             return
         told_to, self._told_to = self._told_to, (federation, federation.revision)
         changed = dict.fromkeys(name for name in map(federated_name, rebound) if name is not None)
@@ -152,18 +151,10 @@ class TopicBindings:
             changed |= dict.fromkeys(sorted(self._spread - before))
         for name in changed:
             if name in self._spread:
-                self._bind(name)
+                self._bindings.bind(name, self._rows_of(name))
         for asking in self._take_asking():
             self._ask(asking)
         self._tell_answers()
-
-    def _bind(self, name: str) -> None:
-        if self._bindings.bind(name, self._rows_of(name)):
-            self._refused.discard(name)
-        elif name not in self._refused:
-            self._refused.add(name)
-            text = f"topic {name!r} is one too many to be federated: what its subscriptions want is told to nobody"
-            self._log.write("WARNING", text)
 
     def told(self) -> Iterator[tuple[str, frozenset[Row], frozenset[Row]]]:
         """Of each topic that is told: its name, what its subscriptions want, and what federation was told of it.
@@ -171,7 +162,7 @@ class TopicBindings:
         federation = self._bindings.federation
         if federation is None or self.is_due:
             return
-        for name in self._spread - self._refused:
+        for name in self._spread:
             yield name, frozenset(self._rows_of(name)), federation.bindings.get(name, frozenset())
 
     def undo(self, undone: Undone) -> None:
@@ -207,11 +198,11 @@ class TopicBindings:
     def _ask(self, asking: Asking) -> None:
         name = federated_name(asking.topic)
         if asking.link.detached or name is None or name not in self._spread:
-            asking.answer(_told((), ()))
+            asking.answer(_told(asking.link))
             return
         asking.token = self._bindings.confirm(name, self.row_of(asking.selector), asking.wait_ms / 1000)
         if asking.token is None:
-            asking.answer(_told((), ()))
+            asking.answer(_told(asking.link))
             return
         self.waiting[asking.token] = asking
 
@@ -224,7 +215,7 @@ class TopicBindings:
             answer = self._answers.popleft()
             asking = self.waiting.pop(answer.token, None)
             if asking is not None:
-                asking.answer(_told(answer.confirmed, answer.waiting))
+                asking.answer(_told(asking.link, answer.confirmed, answer.waiting))
 
     def left(self, peer: Peer) -> None:
         """The connection is gone: nobody waits there."""
@@ -234,5 +225,19 @@ class TopicBindings:
             self._bindings.cancel(token)
 
 
-def _told(confirmed: tuple[str, ...], waiting: tuple[str, ...]) -> Told:
-    return {CONFIRMED: list(confirmed), WAITING: list(waiting)}
+def _told(link: Sender, confirmed: tuple[str, ...] = (), waiting: tuple[str, ...] = ()) -> Told:
+    """The two lists, each as far as it fits a quarter of a frame that the peer takes: an attach is one frame."""
+    most = link.session.connection.body_bytes_max // 4
+    return {CONFIRMED: _some(confirmed, most), WAITING: _some(waiting, most)}
+
+
+def _some(names: tuple[str, ...], bytes_max: int) -> list[str]:
+    """As many as fit, the first in any case: an empty list means that there are none."""
+    some: list[str] = []
+    size = 0
+    for name in names:
+        size += len(name.encode()) + NAME_OVERHEAD
+        if some and size > bytes_max:
+            break
+        some.append(name)
+    return some

@@ -30,6 +30,10 @@ class Allowance:
         self._left -= 1
         return True
 
+    def give_back(self) -> None:
+        """The last one does not count after all."""
+        self._left = min(self._burst, self._left + 1)
+
     def free_at(self, now: float) -> float:
         """When the next request is not one too many, if none comes until then; of one that was refused now."""
         return now + max(0.0, 1 - self._left) / self._per_s

@@ -41,6 +41,11 @@ class DueTimes(Generic[Session]):
         self.told[session] = inf
         self.stirred[session] = None
 
+    def remove(self, session: Session) -> None:
+        """The session is over."""
+        self.told.pop(session, None)
+        self.stirred.pop(session, None)
+
     def soonest(self, now: float, resting: Collection[object]) -> float:
         """Not later than the first deadline of the sessions that are not paused, and exact if that deadline has come;
         `inf` without a deadline. Raises what a session raises."""

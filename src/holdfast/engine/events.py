@@ -148,9 +148,28 @@ class NetworkChanged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsersChanged:
-    """The file of users was read. `users`: all of it, as (virtual host, name, credential)."""
+    """The file of users was read. `users`: all of it, as (virtual host, name, credential). `seed`: of what is told
+    to a name that is no user's; b"" where the file has none."""
 
     users: tuple[tuple[str, str, str], ...] = field(repr=False)
+    seed: bytes = field(default=b"", repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigRead:
+    """The configuration was read again, as `ReadConfig` asked, or because the operator did. `config`: the settings of
+    the core, checked; None where there is a mistake in them, which `problem` names. `changed` and `restart`: what
+    changed of the driver's own settings, and what of them holds from the next start on."""
+
+    config: Any = field(repr=False)
+    problem: str = ""
+    changed: tuple[str, ...] = ()
+    restart: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatusAsked:
+    """Somebody measures the node; `StatusTold` answers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,6 +238,8 @@ Event = (
     | ForwardingChanged
     | NetworkChanged
     | UsersChanged
+    | ConfigRead
+    | StatusAsked
     | CommandEnded
     | DriverWarned
     | OutputMeasured
@@ -299,6 +320,27 @@ class RunCommand:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReadConfig:
+    """Read the configuration again; answer with ConfigRead."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigDecided:
+    """The answer to ConfigRead, before anything that follows from it. `accepted`: take up what was read of the driver's
+    own settings, and open files anew; otherwise nothing changes. `config`: the settings of the core from now on."""
+
+    accepted: bool
+    config: Any = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatusTold:
+    """The answer to StatusAsked (management/status/measured.py)."""
+
+    fields: dict[str, Any] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
     """A telemetry record (its schema is in telemetry/records.py); dropped if no file is configured."""
 
@@ -334,6 +376,9 @@ Command = (
     | MeasureOutput
     | Connect
     | RunCommand
+    | ReadConfig
+    | ConfigDecided
+    | StatusTold
     | Commit
     | Record
     | Audit

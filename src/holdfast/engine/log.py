@@ -12,6 +12,7 @@ from typing import Final
 from holdfast.engine import events
 from holdfast.engine.clock import Clock
 from holdfast.engine.outbox import Outbox
+from holdfast.engine.strangers import Strangers
 
 LINE_CHARACTERS_MAX: Final = 1_000
 """Of one line: words of peers may be in it."""
@@ -21,9 +22,6 @@ CAUSES_MAX: Final = 10_000
 
 STRANGERS_MAX: Final = 100
 """Addresses with lines of their own; further ones share theirs."""
-
-QUIET_S: Final = 60.0
-"""After so long without a line an address makes room for another: its causes have all their lines again."""
 
 OTHERS: Final = "other addresses"
 
@@ -48,19 +46,12 @@ class Log:
         self._most = float(lines_per_minute)
         self.causes: dict[tuple[str, int, str, str], Cause] = {}
         self.left_out_total = 0
-        self.strangers: dict[str, float] = {}
-        """Addresses with lines of their own, the one that was quiet for longest first, and when each had its last."""
+        self.strangers = Strangers(clock, STRANGERS_MAX)
+        """Addresses with lines of their own."""
 
     def of_stranger(self, address: str) -> str:
         """The subject of a line about an unnamed peer: its address, or OTHERS if there are too many."""
-        now, strangers = self._clock.now, self.strangers
-        if strangers.pop(address, None) is None and len(strangers) >= STRANGERS_MAX:
-            quiet = next(iter(strangers))
-            if now - strangers[quiet] < QUIET_S:
-                return OTHERS
-            del strangers[quiet]
-        strangers[address] = now
-        return f"address {address}"
+        return f"address {address}" if self.strangers.has_place(address) else OTHERS
 
     def write(self, level: str, text: str, *, about: str = "") -> None:
         """Logs `text` unless lines with its cause exceed the rate. The cause is the place of the call and `about`, a

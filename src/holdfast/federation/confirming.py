@@ -4,14 +4,18 @@ Rules of this file: who is in `confirmed` has stored the version, in the current
 when the answer comes. Source: docs/adr/0079.
 """
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from holdfast.federation.rows import Row, Stamp
+from holdfast.federation.standing import Reached
 
 UNLISTED_S: Final = 5.0
 """A node that confirmed before, and that no follower lists for so long, is not waited for."""
+
+REGULARS_MAX: Final = 20_000
+"""Nodes of one topic; with more of them, those that are not listed now are not waited for."""
 
 LISTED: Final = float("inf")
 
@@ -39,6 +43,8 @@ class Bind:
     deadline: float
     by: Row | None = None
     """The announced row by which it is confirmed, once one is on disk."""
+    looked: bool = False
+    """Whether all rows with wildcards were asked."""
 
 
 @dataclass(slots=True)
@@ -66,32 +72,19 @@ class Confirming:
             elif now >= at + UNLISTED_S:
                 del regulars[name]
         regulars.update(dict.fromkeys(names, LISTED))
+        if len(regulars) > REGULARS_MAX:
+            self.regulars[topic] = dict.fromkeys(names, LISTED)
 
-    def settle(
-        self,
-        bind: Bind,
-        since: Stamp | None,
-        names: Mapping[str, Stamp],
-        lagging: Iterable[str],
-        reachable: Set[str],
-        now: float,
-        *,
-        give_up: bool = False,
-    ) -> bool:
-        """Answers the bind, if it is complete or its time is over. `since`: the version that holds it, None where that
-        is not on disk; `lagging`: followers that are not whole."""
-        done: list[str] = []
-        waiting = set(lagging)
-        if since is not None:
-            done = sorted(name for name, stamp in names.items() if stamp.life == since.life and stamp >= since)
-            regulars = self.regulars.get(bind.topic, {})
-            waiting.update(name for name in regulars if name in reachable and name not in done)
-        complete = since is not None and not waiting
+    def settle(self, bind: Bind, reached: Reached | None, now: float, *, give_up: bool = False) -> bool:
+        """Answers the bind, if it is complete or its time is over. `reached`: of the version that holds it, None where
+        that is not on disk."""
+        done, waiting = reached or Reached((), frozenset())
+        complete = reached is not None and not waiting
         if not complete and now < bind.deadline and not give_up:
             return False
         del self.binds[bind.token]
         waiting = waiting.difference(done) or waiting  # a follower that has it may wait for those behind it
-        self.answers.append(Answer(bind.token, bind.topic, tuple(done), tuple(sorted(waiting)), complete))
+        self.answers.append(Answer(bind.token, bind.topic, done, tuple(sorted(waiting)), complete))
         return True
 
     def next_deadline(self, now: float) -> float | None:

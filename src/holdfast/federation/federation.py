@@ -11,6 +11,8 @@ from typing import Any, Final
 from holdfast.federation.aliases import Malformed
 from holdfast.federation.claims import Claims
 from holdfast.federation.confirming import WAITING_MAX, Answer, Bind, Confirming
+from holdfast.federation.following import Following
+from holdfast.federation.idle import LOOKED_MIN, idle
 from holdfast.federation.index import Asks, unasked
 from holdfast.federation.keeping import Sets, Write
 from holdfast.federation.messages import (
@@ -30,12 +32,13 @@ from holdfast.federation.messages import (
 )
 from holdfast.federation.neighbour import Neighbour
 from holdfast.federation.own import Own
-from holdfast.federation.parents import Routes, Ways, reached, ways
+from holdfast.federation.parents import Routes, reached
 from holdfast.federation.relaying import Choice, Relays, tagged
 from holdfast.federation.rows import LIFE_HIGH, RELAY, VERSION_HIGH, VOID, Row, Stamp, text_hash
 from holdfast.federation.serving import PartsCache
 from holdfast.federation.sets import Edition, Held, Key, is_sound, make, stamped, substitute
 from holdfast.federation.settings import Bounds, Entry, check_entries
+from holdfast.federation.standing import Standing, standing
 from holdfast.federation.taking import voided
 
 RETRY_S: Final = 1.0
@@ -72,23 +75,22 @@ class Federation:
         self.life = max([1, min(life, LIFE_HIGH - 1), *lives])
         self.resets = 0
         self.own: dict[str, Own] = {key.topic: Own() for key in own}
+        self._look_for_idle = max(LOOKED_MIN, 2 * len(self.own))
+        """With how many topics of its own."""
         self.bindings: dict[str, frozenset[Row]] = {}
         self.revision = 0
         """Counts what may change `spread`."""
-        self.entries: tuple[Entry, ...] = ()
         self.relays = Relays()
-        self.routes = Routes()
         self.reachable: set[str] = set()
         self.forwarded: dict[str, tuple[tuple[str, str], ...]] = {}
         """What each neighbour is told that it is sent: topics and modes."""
         self.neighbours: dict[str, Neighbour] = {}
-        self.parents: dict[Key, str] = {}
+        self.following = Following(name, bounds, self.sets)
+        self.parents = self.following.parents
         self.confirming = Confirming()
         self.claims = Claims(name)
         self.nonces: dict[Key, int] = {}
         """Of the last reset that was passed on."""
-        self.lost_at: dict[Key, float] = {}
-        """Since when no way leads to an origin."""
         self.cache = PartsCache()
         self.voided = 0
         """Sets of which the digest was found false."""
@@ -106,11 +108,19 @@ class Federation:
 
     # ------------------------------------------------------------------------------------------------ told by the node
 
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        return self.following.entries
+
+    @property
+    def routes(self) -> Routes:
+        return self.following.routes
+
     def configure(self, entries: Iterable[Entry], now: float) -> None:
         """The `[[federation]]` entries that hold from now on. Raises ConfigError."""
         entries = tuple(entries)
         check_entries(entries, self.name)
-        self.entries, self.relays, self.forwarded = entries, Relays(entries), {}
+        self.following.entries, self.relays, self.forwarded = entries, Relays(entries), {}
         for entry in entries:
             self.forwarded[entry.neighbour] = (*self.forwarded.get(entry.neighbour, ()), (entry.topic, entry.mode))
         self.revision += 1
@@ -130,14 +140,31 @@ class Federation:
         """Whether a message of the topic may have to go to another node."""
         return topic in self.sets.topics() or self.relays.has(topic)
 
-    def bind(self, topic: str, rows: Iterable[Row], now: float) -> bool:
-        """All that this node's clients want of a topic. False where there are too many topics."""
-        if topic not in self.own and len(self.own) >= self.bounds.topics_max:
-            return False
+    def bind(self, topic: str, rows: Iterable[Row], now: float) -> None:
+        """All that this node's clients want of a topic."""
         self.bindings[topic] = frozenset(rows)
         self._refresh_own(topic)
         self.settle(now)
-        return True
+
+    def _announce(self, topic: str) -> None:
+        """Somebody takes what is wanted of that topic here."""
+        if topic not in self.own:
+            self.own[topic] = Own()
+            self.revision += 1
+
+    def _release(self) -> None:
+        """Topics that nobody needs go, with their sets."""
+        waiting = {bind.topic for bind in self.confirming.binds.values()}
+        for topic in idle(self.own, self.entries, self.neighbours.values(), waiting):
+            held = self.sets.current(Key(self.name, topic))
+            if held is not None and (held.rows or held.edges):
+                continue  # they are withdrawn first
+            del self.own[topic]
+            self.bindings.pop(topic, None)
+            self.confirming.regulars.pop(topic, None)
+            self.sets.drop(Key(self.name, topic))
+            self.revision += 1
+        self._look_for_idle = max(LOOKED_MIN, 2 * len(self.own))
 
     def _refresh_own(self, topic: str) -> None:
         own = self.own.setdefault(topic, Own())
@@ -145,14 +172,11 @@ class Federation:
         rows = self.bindings.get(topic, frozenset()) | relayed
         if rows != own.rows:
             own.rows = rows
-        own.edges = self._edges(topic)
-
-    def _edges(self, topic: str) -> frozenset[str]:
-        return frozenset(entry.neighbour for entry in self.entries if entry.topic == topic and entry.mode == DYNAMIC)
+        own.edges = self.following.edges(topic)
 
     def route(self, routes: Routes, now: float) -> None:
         """What routing says now."""
-        self.routes = routes
+        self.following.routes = routes
         both: dict[str, set[str]] = {}
         for start, ends in routes.up.items():
             for end in ends:
@@ -204,8 +228,8 @@ class Federation:
         moved, self.sets.moved = self.sets.moved, {}
         for key, old in moved.items():
             new = self.sets.committed(key)
-            if key.origin == self.name:
-                self.own.setdefault(key.topic, Own()).committed(old, new)
+            if key.origin == self.name and key.topic in self.own:
+                self.own[key.topic].committed(old, new)
             for neighbour in self.neighbours.values():
                 if key in neighbour.serving.followers:
                     neighbour.serving.pending[key] = None
@@ -263,11 +287,12 @@ class Federation:
                 neighbour.modes = dict(rows)
                 self.revision += 1
                 serving.federate(frozenset(topic for topic, mode in rows if mode == DYNAMIC))
+                if len(self.own) >= self._look_for_idle:
+                    self._release()
             case Follow():
                 for key, has in serving.follow(message):
-                    if key.origin == self.name and len(self.own) < self.bounds.topics_max:
-                        self.own.setdefault(key.topic, Own())
-                        self.revision += 1
+                    if key.origin == self.name:
+                        self._announce(key.topic)
                     self._compare(neighbour, key, has)
             case Compare(count, digest, again):
                 if again:
@@ -368,19 +393,7 @@ class Federation:
 
     def _standing(self, key: Key) -> tuple[dict[str, Stamp], bool]:
         """Who is behind this node for a set and what each has stored; whether all followers are whole."""
-        held = self.sets.committed(key)
-        names: dict[str, Stamp] = {}
-        whole = held is not None and held.stamp != VOID
-        for neighbour in self.neighbours.values():
-            follower = neighbour.serving.followers.get(key)
-            if follower is None:
-                continue
-            whole = whole and held is not None and follower.whole and follower.has.stamp >= held.stamp
-            for name, stamp in (*follower.names.items(), (neighbour.name, follower.has.stamp)):
-                names[name] = max(stamp, names.get(name, VOID))
-        names.pop(self.name, None)
-        names.pop(key.origin, None)
-        return names, whole
+        return standing(self.name, key, self.sets.committed(key), self.neighbours.values())
 
     def _answered(self, keys: Iterable[Key], now: float) -> None:
         """What stands behind these sets may be another."""
@@ -395,32 +408,25 @@ class Federation:
     def confirm(self, topic: str, row: Row, now: float, wait_s: float) -> int:
         """Asks who has stored what `row` wants, which `bind` was told; `answers` has it under this number."""
         bind = self.confirming.ask(topic, row, now + wait_s)
-        self._settle_bind(bind, now, give_up=len(self.confirming.binds) > WAITING_MAX)
+        self._settle_binds(topic, [bind], now, give_up=len(self.confirming.binds) > WAITING_MAX)
         return bind.token
 
     def cancel(self, token: int) -> None:
         """Who asked is gone."""
         self.confirming.binds.pop(token, None)
 
-    def _settle_bind(self, bind: Bind, now: float, *, give_up: bool = False) -> None:
-        key = Key(self.name, bind.topic)
-        own = self.own.get(bind.topic)
-        since = None
-        if own is not None:
-            if bind.by not in own.since:
-                found = own.since_of(bind.row)
-                bind.by = None if found is None else found[0]
-            since = None if bind.by is None else own.since.get(bind.by)
+    def _settle_binds(self, topic: str, binds: Iterable[Bind], now: float, *, give_up: bool = False) -> None:
+        key, own = Key(self.name, topic), self.own.get(topic)
         names, _ = self._standing(key)
-        self.confirming.listed(bind.topic, names, now)
-        lagging = [
-            neighbour.name
-            for neighbour in self.neighbours.values()
-            if (follower := neighbour.serving.followers.get(key)) is not None
-            and since is not None
-            and not (follower.whole and follower.has.stamp.life == since.life and follower.has.stamp >= since)
-        ]
-        self.confirming.settle(bind, since, names, lagging, self.reachable, now, give_up=give_up)
+        self.confirming.listed(topic, names, now)
+        regulars = self.confirming.regulars.get(topic, ())
+        moment = Standing(key, names, self.neighbours.values(), regulars, self.reachable)
+        for bind in binds:
+            if own is not None and bind.by not in own.since:
+                found = own.since_of(bind.row, all_of_them=not bind.looked)
+                bind.by, bind.looked = None if found is None else found[0], True
+            since = None if own is None or bind.by is None else own.since.get(bind.by)
+            self.confirming.settle(bind, None if since is None else moment.of(since), now, give_up=give_up)
 
     def answers(self) -> list[Answer]:
         """To binds, since the last call."""
@@ -477,9 +483,11 @@ class Federation:
             elif right.digest != held.digest or (held.stamp != VOID and 0 in held.stamp) or not is_sound(held):
                 self.voided += 1
                 self.sets.put(key, voided(right))
+            if key.origin != self.name:
+                self.sets.compare(key)
         if self._to_check:
             return
-        self.sets.rebuild()
+        self.sets.recount()
         self._rerouted = True
         for topic, own in list(self.own.items()):
             self._refresh_own(topic)
@@ -489,13 +497,11 @@ class Federation:
             neighbour.refresh(self.sets)
             for key, follower in neighbour.serving.followers.items():
                 self._compare(neighbour, key, follower.has)
+        self._release()
         self.claims.forget(lambda key: self.sets.current(key) is not None)
         for key in [key for key in self.nonces if self.sets.current(key) is None]:
             del self.nonces[key]
-        kept = self.bounds.keep_s
-        for key in [key for key, at in self.lost_at.items() if now - at > kept]:
-            del self.lost_at[key]
-            self.sets.drop(key)
+        self.following.leave(now)
 
     # ------------------------------------------------------------------------------------------------ after each event
 
@@ -510,10 +516,13 @@ class Federation:
             self._find_parents(now)
         self._pass_claims(now)
         if self._standings:
-            for bind in list(self.confirming.binds.values()):
+            asked: dict[str, list[Bind]] = {}
+            for bind in self.confirming.binds.values():
                 if bind.topic in self._standings:
-                    self._settle_bind(bind, now)
+                    asked.setdefault(bind.topic, []).append(bind)
             self._standings.clear()
+            for topic, binds in asked.items():
+                self._settle_binds(topic, binds, now)
 
     def _publish(self, now: float) -> None:
         bounds = self.bounds
@@ -536,44 +545,13 @@ class Federation:
                 self.sets.put(key, new)
 
     def _find_parents(self, now: float) -> None:
-        topics = dict.fromkeys([*self.sets.topics(), *(entry.topic for entry in self.entries)])
-        if self._rerouted:
-            topics.update(dict.fromkeys(key.topic for key in self.parents))
-        else:
-            topics = dict.fromkeys(topic for topic in topics if topic in self.sets.touched)
-        self._rerouted, self.sets.touched = False, set()
-        had: dict[str, list[Key]] = {}
-        for key in self.parents:
-            had.setdefault(key.topic, []).append(key)
-        made: Ways = {}
-        for topic in topics:
-            self._find_parents_of(topic, had.get(topic, ()), made, now)
-        wanted: dict[str, dict[Key, None]] = {name: {} for name in self.neighbours}
-        for key, parent in self.parents.items():
-            if parent in wanted:
-                wanted[parent][key] = None
-        for name, keys in wanted.items():
-            self.neighbours[name].taking.want(keys)
+        all_topics, self._rerouted = self._rerouted, False
+        self.following.find(now, all_topics=all_topics)
+        for name, keys in self.following.wanted(self.neighbours).items():
+            neighbour = self.neighbours[name]
+            neighbour.taking.want(keys)
             for key in keys:
-                self.neighbours[name].tellings.setdefault(key, 0.0)
-
-    def _find_parents_of(self, topic: str, had: Iterable[Key], made: Ways, now: float) -> None:
-        edges = {**self.sets.edges(topic), self.name: self._edges(topic)}
-        found, configured = ways(self.name, edges, self.routes, made)
-        for key in had:
-            if key.origin not in found:
-                del self.parents[key]
-        for origin in list(found)[: self.bounds.origins_max]:
-            self.parents[Key(origin, topic)] = found[origin]
-        for origin in list(self.sets.origins(topic)):
-            key = Key(origin, topic)
-            if origin == self.name or origin in found:
-                self.lost_at.pop(key, None)
-            elif origin not in configured:
-                self.lost_at.pop(key, None)
-                self.sets.drop(key)
-            else:
-                self.lost_at.setdefault(key, now)
+                neighbour.tellings.setdefault(key, 0.0)
 
     # ------------------------------------------------------------------------------------------------ messages
 
@@ -595,5 +573,4 @@ class Federation:
             index = self.sets.index(topic, self.name)
             found = index.everyone() if subject is None else index.wanting(subject, asks)
             wanting = set(found) - set(tags)
-        branches = tuple(sorted(name for name in wanting if name in self.routes.known))
-        return Choice(branches, self.relays.choose(topic, subject, tags), tags)
+        return Choice(tuple(sorted(wanting)), self.relays.choose(topic, subject, tags), tags)

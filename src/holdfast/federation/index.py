@@ -1,10 +1,10 @@
 """Which origins want a message of a topic, found without a look at each row.
 
-Rules of this file: derived from the sets that are held; made anew at each refresh, so that a fault in memory does no
-lasting harm.
+Rules of this file: derived from the sets that are held; compared with them at each refresh, so that a fault in memory
+does no lasting harm. A change costs what it changes, however many rows there are.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Set
 
 from holdfast.broker.interests import PatternTree
 from holdfast.broker.subjects import Pattern
@@ -21,35 +21,56 @@ def unasked(selector: str) -> None:
 class Index:
     """The rows of all origins of one topic, by pattern."""
 
-    __slots__ = ("_tree", "_wanting")
+    __slots__ = ("_counts", "_tree", "_wanting")
 
     def __init__(self, sets: Iterable[tuple[str, Iterable[Row]]] = ()) -> None:
         self._wanting: dict[str, dict[str, set[str | None]]] = {}
         """Pattern, origin, its selectors."""
+        self._counts: dict[str, int] = {}
+        """By origin: how many selectors of patterns it has here."""
         self._tree: PatternTree | None = None
+        """Made when the index is first asked."""
         for origin, rows in sets:
             self.change(origin, rows, ())
 
     def change(self, origin: str, add: Iterable[Row], remove: Iterable[Row]) -> None:
         """`add` and `remove` differ, and a row that goes was there; two rows that differ in bits alone count as one
         where both came with `add`, so who removes one of them gives the other again (`Sets`)."""
+        count = self._counts.get(origin, 0)
         for row in remove:
             origins = self._wanting.get(row.pattern, {})
             selectors = origins.get(origin, set())
+            count -= row.predicate in selectors
             selectors.discard(row.predicate)
             if not selectors:
                 origins.pop(origin, None)
-            if not origins and self._wanting.pop(row.pattern, None) is not None:
-                self._tree = None
+            if not origins and self._wanting.pop(row.pattern, None) is not None and self._tree is not None:
+                self._tree.remove(row.pattern)
         for row in add:
-            if row.pattern not in self._wanting:
-                self._tree = None
-            self._wanting.setdefault(row.pattern, {}).setdefault(origin, set()).add(row.predicate)
+            if row.pattern not in self._wanting and self._tree is not None:
+                self._tree.add(Pattern(row.pattern))
+            selectors = self._wanting.setdefault(row.pattern, {}).setdefault(origin, set())
+            count += row.predicate not in selectors
+            selectors.add(row.predicate)
+        if count:
+            self._counts[origin] = count
+        else:
+            self._counts.pop(origin, None)
+
+    def has(self, origin: str, rows: Iterable[Row]) -> bool:
+        """Whether that is what it has of an origin."""
+        wanted = {(row.pattern, row.predicate) for row in rows}
+        return self._counts.get(origin, 0) == len(wanted) and all(
+            predicate in self._wanting.get(pattern, {}).get(origin, ()) for pattern, predicate in wanted
+        )
+
+    def origins(self) -> Set[str]:
+        """Those that want anything."""
+        return self._counts.keys()
 
     def everyone(self) -> Iterator[str]:
-        """All origins that want anything, as `wanting` gives them."""
-        for origins in self._wanting.values():
-            yield from origins
+        """As `origins`, as `wanting` gives them."""
+        yield from self._counts
 
     def wanting(self, subject: str, asks: Asks) -> Iterator[str]:
         """Origins, in no order, each perhaps several times."""
@@ -57,8 +78,10 @@ class Index:
             self._tree = PatternTree(map(Pattern, self._wanting))
         asked: dict[str, bool] = {}
         for pattern in self._tree.matching(subject):
-            for origin, selectors in self._wanting[pattern].items():
+            for origin, selectors in self._wanting.get(pattern, {}).items():
                 for selector in selectors:
-                    if selector is None or asked.setdefault(selector, asks(selector) is not False):
+                    if selector is not None and selector not in asked:
+                        asked[selector] = asks(selector) is not False
+                    if selector is None or asked[selector]:
                         yield origin
                         break

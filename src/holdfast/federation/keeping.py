@@ -5,7 +5,7 @@ turn has (`current`). A refused commit leaves everything as it was before. What 
 `Drop`, whose values the AMQP codec can write.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from typing import Any, Final, NamedTuple
 
 from holdfast.amqp.wire.types import Ulong
@@ -67,7 +67,7 @@ class Sets:
     def everything(self) -> list[Key]:
         return [Key(origin, topic) for topic, origins in self._by_topic.items() for origin in origins]
 
-    def origins(self, topic: str) -> Iterable[str]:
+    def origins(self, topic: str) -> Set[str]:
         return self._by_topic.get(topic, {}).keys()
 
     def topics(self) -> Iterable[str]:
@@ -90,9 +90,19 @@ class Sets:
             index = self._indexes[topic] = Index((origin, held.rows) for origin, held in found if held is not None)
         return index
 
+    def compare(self, key: Key) -> None:
+        """The index of its topic is made anew, when it is next asked for, where it has other rows than that set."""
+        index, held = self._indexes.get(key.topic), self.current(key)
+        if index is not None and not index.has(key.origin, () if held is None else held.rows):
+            del self._indexes[key.topic]
+
     def rebuild(self) -> None:
         """Makes anew what is kept beside the sets."""
         self._indexes.clear()
+        self.recount()
+
+    def recount(self) -> None:
+        """As `rebuild`, but of indexes only those that have rows of nobody: `compare` has seen to the others."""
         self._by_topic = {}
         self.bytes = 0
         for key in dict.fromkeys([*self.stored, *(self.under_way or ()), *self.staged]):
@@ -101,6 +111,8 @@ class Sets:
                 self._by_topic.setdefault(key.topic, {})[key.origin] = None
                 self.bytes += held.bytes
                 self.touched.add(key.topic)
+        for topic in [topic for topic, index in self._indexes.items() if index.origins() - self.origins(topic)]:
+            del self._indexes[topic]
 
     # ------------------------------------------------------------------------------------------------ changing
 

@@ -7,11 +7,21 @@ becomes several. Source: docs/adr/0079.
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import Final
 
+from holdfast.broker.subjects import ANY, ONE
 from holdfast.federation.messages import BYTES_MAX, ROWS_MAX
-from holdfast.federation.rows import WIDE, Row, Stamp, covers
+from holdfast.federation.rows import RELAY, WIDE, Row, Stamp, covers
 from holdfast.federation.sets import Held, changed
-from holdfast.federation.summaries import summary
+from holdfast.federation.summaries import stands_for, summary
+
+COVERING_MAX: Final = 256
+"""Rows with wildcards that are asked whether they stand for another."""
+
+BITS: Final = (0, WIDE, RELAY, WIDE | RELAY)
+
+SUMMARY_GAP_S: Final = 0.5
+"""How seldom it is looked for exact rows that may follow a summary."""
 
 
 @dataclass(slots=True)
@@ -26,9 +36,24 @@ class Own:
     _budget: float = 0.0
     """Bytes of exact rows that may follow a summary now."""
     _budget_at: float = 0.0
+    _looked: tuple[frozenset[Row], frozenset[str], Held, float] | None = None
+    """With which rows, edges and set there was nothing to announce, and until when that holds."""
+    _wild: dict[Row, None] = field(default_factory=dict)
+    """Of `since`, the rows that may stand for others: those whose patterns have wildcards."""
 
     def next(self, held: Held, now: float, keys_max: int, rows_max: int, bytes_s: float) -> Held | None:
-        """The next version; None where what is announced is what is wanted, or must wait (`waits_until`)."""
+        """The next version; None where what is announced is what is wanted, or must wait. Asked after every event, so
+        that what was found to be nothing is not looked for again before something is another."""
+        looked = self._looked
+        if looked is not None and looked[:3] == (self.rows, self.edges, held) and now < looked[3]:
+            return None
+        made = self._next(held, now, keys_max, rows_max, bytes_s)
+        waits = self._summary is not None and len(self.rows) <= rows_max
+        until = now + SUMMARY_GAP_S if waits else float("inf")
+        self._looked = (self.rows, self.edges, held, until) if made is None else None
+        return made
+
+    def _next(self, held: Held, now: float, keys_max: int, rows_max: int, bytes_s: float) -> Held | None:
         add, remove = self._difference(held, now, keys_max, rows_max, bytes_s)
         edges = held.edges | self.edges
         if not add and not remove:
@@ -51,9 +76,13 @@ class Own:
         if len(self.rows) <= rows_max and (few or not missing or (self._summary is None and len(missing) <= ROWS_MAX)):
             self._summary = None
             return missing, held.rows - self.rows
-        if self._summary is None or self._summary[0] is not self.rows:
+        if self._summary is None:
             self._summary = self.rows, summary(self.rows)
             self._budget, self._budget_at = 0.0, now
+        elif self._summary[0] is not self.rows:
+            before, wide = self._summary
+            covered = stands_for(wide, self.rows - before)
+            self._summary = self.rows, wide if covered else summary(self.rows)
         wide = self._summary[1]
         if not wide <= held.rows:
             return wide - held.rows, frozenset()
@@ -78,26 +107,40 @@ class Own:
         """A version is on disk."""
         if new is None:
             self.since.clear()
+            self._wild.clear()
         elif old is None or old.stamp.life != new.stamp.life:
-            self.since = dict.fromkeys(new.rows, new.stamp)
+            self.recount(new)
         else:
             for row in old.rows - new.rows:
                 self.since.pop(row, None)
+                self._wild.pop(row, None)
             for row in new.rows - old.rows:
                 self.since[row] = new.stamp
+                if _is_wild(row):
+                    self._wild[row] = None
 
     def recount(self, held: Held | None) -> None:
         """Counts all rows from the version on disk: later than it was is safe, and heals what was corrupted."""
         self.since = {} if held is None else dict.fromkeys(held.rows, held.stamp)
+        self._wild = dict.fromkeys(filter(_is_wild, self.since))
 
-    def since_of(self, row: Row) -> tuple[Row, Stamp] | None:
+    def since_of(self, row: Row, *, all_of_them: bool = True) -> tuple[Row, Stamp] | None:
         """The first version from which on all that `row` wants was announced, and by which row; None where it is not
-        yet."""
-        found = (row, self.since[row]) if row in self.since else None
-        for other, stamp in self.since.items():
-            if (found is None or stamp < found[1]) and _stands_for(other, row):
+        yet. Of rows with wildcards COVERING_MAX are asked, and with `all_of_them` False none but the summary's: it is
+        then confirmed by its own row, which may be later."""
+        alike = [Row(row.pattern, predicate, bits) for predicate in {None, row.predicate} for bits in BITS]
+        wide = self._summary[1] if self._summary is not None else ()
+        wild = islice(self._wild, COVERING_MAX) if all_of_them else ()
+        found: tuple[Row, Stamp] | None = None
+        for other in (*alike, *wide, *wild):
+            stamp = self.since.get(other)
+            if stamp is not None and (found is None or stamp < found[1]) and _stands_for(other, row):
                 found = other, stamp
         return found
+
+
+def _is_wild(row: Row) -> bool:
+    return ANY in row.pattern or ONE in row.pattern
 
 
 def _stands_for(other: Row, row: Row) -> bool:

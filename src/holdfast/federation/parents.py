@@ -4,7 +4,7 @@ Rules of this file: pure. An edge of the topic's graph is an entry by which a no
 messages could go, with the fewest nodes, then the lowest cost, then the lowest names.
 """
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -16,11 +16,9 @@ HOP_MICRO: Final = 1 << 60
 
 @dataclass(frozen=True, slots=True)
 class Routes:
-    """What routing says. `up`: from node, to node, the cost in millionths, of links that carry messages; `known`: the
-    nodes to which it would send a message, now or later."""
+    """What routing says. `up`: from node, to node, the cost in millionths, of links that carry messages."""
 
     up: Edges = field(default_factory=dict)
-    known: Set[str] = frozenset()
 
 
 Ways = dict[frozenset[tuple[str, frozenset[str]]], tuple[dict[str, str], set[str]]]

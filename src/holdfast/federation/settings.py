@@ -69,7 +69,6 @@ class Bounds:
 
     keys_max: int = 1_000
     origins_max: int = 1_000
-    topics_max: int = TOPICS_MAX
     rows_max: int = 50_000
     bytes_max: int = 64 * 1024 * 1024
     refresh_s: float = 30.0

@@ -1,4 +1,5 @@
 """The sets that a node holds, as rows of table `bindings`, and the entries that requests made, as rows of table `node`.
+Publications have rows of their own beside the sets (`publications`).
 
 Rules of this file: pure packing. A key holds the hash of two names, because both together may be longer than a key; the
 names are in the row. Source: docs/adr/0081.
@@ -12,6 +13,7 @@ from holdfast.amqp.wire.decoding import decode
 from holdfast.amqp.wire.encoding import encode
 from holdfast.broker.stored.records import FEDERATION
 from holdfast.errors import ConfigError, RemoteProtocolError, StorageError
+from holdfast.federation import publications
 from holdfast.federation.keeping import ROW, SET, Put, Write
 from holdfast.federation.rows import Row, row_hash
 from holdfast.federation.settings import Entry
@@ -23,7 +25,7 @@ ENTRIES: Final = "node"
 _SET: Final = b"s"
 _ROW: Final = b"r"
 _ENTRY: Final = FEDERATION
-KINDS: Final = (_SET, _ROW)
+KINDS: Final = (_SET, _ROW, publications.PREFIX)
 """What a key of table `bindings` begins with."""
 
 _HASH_BYTES: Final = 16
@@ -70,6 +72,8 @@ def sets_of(rows: Iterable[tuple[bytes, bytes]]) -> dict[tuple[str, ...], list[A
     names: dict[bytes, tuple[str, str]] = {}
     of_sets: list[tuple[bytes, list[Any]]] = []
     for key, value in rows:
+        if key[:1] == publications.PREFIX:
+            continue
         fields = unpack(key, value)
         if key[:1] == _SET:
             origin, topic = names[key[1:]] = str(fields[0]), str(fields[1])
@@ -100,6 +104,9 @@ def unpack(key: bytes, value: bytes) -> list[Any]:
 
 def check_row(key: bytes, value: bytes) -> None:
     """Raises StorageError where the row has not the form of its kind, or belongs to other names than it says."""
+    if key[:1] == publications.PREFIX:
+        publications.unpack(key, value)
+        return
     fields = unpack(key, value)
     if key[:1] == _ROW:
         right = key[1 + _HASH_BYTES :].hex() == f"{row_hash(Row(str(fields[0]), fields[1], int(fields[2]))):016x}"

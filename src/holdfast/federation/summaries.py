@@ -28,10 +28,16 @@ def summary(rows: Iterable[Row]) -> frozenset[Row]:
                 break
         if len(groups) > SUMMARY_MAX or any(ANY in head for head in groups):
             continue
-        patterns = {_common(head, members) for head, members in groups.items()}
-        if all(any(covers(wider, ".".join(words)) for wider in patterns) for words in split):
+        patterns = {_common(head, members): members for head, members in groups.items()}
+        if all(covers(wider, ".".join(words)) for wider, members in patterns.items() for words in members):
             return frozenset(Row(pattern, None, WIDE) for pattern in patterns)
     return frozenset([EVERYTHING])
+
+
+def stands_for(wide: Iterable[Row], rows: Iterable[Row]) -> bool:
+    """Whether a summary covers these rows, too."""
+    patterns = [row.pattern for row in wide]
+    return all(any(covers(wider, row.pattern) for wider in patterns) for row in rows)
 
 
 def _common(head: tuple[str, ...], members: list[list[str]]) -> str:

@@ -90,6 +90,8 @@ class Dispatch:
                 peer.closed(event.error)
             elif isinstance(event, amqp.ProtocolFailed):
                 peer.log("WARNING", f"connection closed: {event.error.text}")
+                if peer.audit is not None:
+                    peer.audit.failed(peer, event.error)
 
     def _detached(self, peer: Peer, event: amqp.LinkDetached) -> None:
         link = event.link.context

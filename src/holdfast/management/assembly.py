@@ -29,6 +29,7 @@ from holdfast.engine.outbox import Outbox
 from holdfast.links.containment import Containment
 from holdfast.links.disk import Disk
 from holdfast.links.large_receives import Stream
+from holdfast.management.operations.answers import Later
 from holdfast.management.operations.connections import ConnectionOperations
 from holdfast.management.operations.entities import EntityOperations
 from holdfast.management.operations.entries import EntryOperations
@@ -38,11 +39,14 @@ from holdfast.management.operations.nodes import NodeOperations
 from holdfast.management.operations.operation import Management
 from holdfast.management.operations.queues import QueueOperations
 from holdfast.management.operations.rights import Rights
+from holdfast.management.operations.services import ServiceOperations
 from holdfast.management.operations.subscriptions import SubscriptionOperations
+from holdfast.management.operations.transactions import TransactionOperations
 from holdfast.management.requests import RequestParts, Requests
 from holdfast.management.status.descriptors import Descriptors
 from holdfast.management.status.destinations import DestinationStatus
 from holdfast.management.status.hosts import HostStatus
+from holdfast.management.status.measured import Measured
 from holdfast.management.status.meter import Meter, SenderMeter
 from holdfast.management.status.origins import OriginStatus
 from holdfast.management.status.queues import QueueStatus
@@ -125,11 +129,12 @@ class Administration:
         resolver: Resolver,
         changes: EntryChanges,
         authoriser: Authoriser,
+        reload: Callable[[], Later],
         delete_queue: Callable[[Queue], None],
         resident_bytes: Callable[[], int],
     ) -> None:
-        """`delete_queue`: deletes a queue that no link holds, with all that is kept of it. `resident_bytes`: the
-        process's memory, as the driver measured it last."""
+        """`reload`: takes up the configuration. `delete_queue`: deletes a queue that no link holds, with all that is
+        kept of it. `resident_bytes`: the process's memory, as the driver measured it last."""
         here = Whereabouts(config.name, catalog, store, forwarding, destination, store_names, neighbours, next_hops)
         self.questions = WhereQuestions(here, clock, config.limits, neighbours, identities)
         self.warnings = Warnings(
@@ -143,9 +148,8 @@ class Administration:
         self.meter.each_interval(
             lambda: None if routing() is None else outbox.record("paths", destination.paths.status())
         )
-        root = rates.root
-        if root is not None:
-            self.meter.each_interval(lambda: outbox.record("pacing", root.totals()))
+        if rates.active:
+            self.meter.each_interval(partial(rates.tell, outbox))
         self.queue_status = QueueStatus(catalog, clock)
         self.report = NodeStatus(
             config, clock, log, identities=identities, room=room, memory=memory, users=users, logins=logins,
@@ -159,19 +163,21 @@ class Administration:
             warnings=self.warnings, queue_links=queue_links, triggers=triggers, rates=rates,
             bindings=bindings, admission=admission, started_at=clock.now, resident_bytes=resident_bytes,
         )  # fmt: skip
+        self.measured = Measured(self.report, self.queue_status, catalog)
         queues = QueueOperations(
             catalog, links, turns, self.queue_status, resume=resume, jobs=jobs, departures=departures,
             forwarding=forwarding, destination=destination, queue_links=queue_links, delete=delete_queue,
         )  # fmt: skip
         groups = (
-            NodeOperations(self.report, self.questions, routing), SubscriptionOperations(catalog, resume), queues,
-            ConnectionOperations(connections, refusals), LinkOperations(queue_links),
-            FederationOperations(bindings, routing),
+            NodeOperations(self.report, self.questions, routing, reload), SubscriptionOperations(catalog, resume),
+            queues, ConnectionOperations(connections, refusals),
+            TransactionOperations(transactions, clock), LinkOperations(queue_links),
+            FederationOperations(bindings, routing), ServiceOperations(resolver.services),
         )  # fmt: skip
         entries = EntryOperations(catalog, store, clock, turns, resolver, changes)
         types = tuple(each for group in groups for each in group.types())
         self.management = Management(
-            catalog, disk, authoriser, Rights(resolver, queue_links.by_name.get), *groups, entries,
+            catalog, disk, authoriser, Rights(resolver, queue_links.by_name.get), self.queue_status, *groups, entries,
             EntityOperations(types),
             links=lambda: len(connections) + sum(peer.counted_links for peer in connections.values()),
         )  # fmt: skip

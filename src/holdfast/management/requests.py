@@ -17,7 +17,7 @@ from holdfast.amqp.connection import Delivery, DeliveryPart, Receiver, Sender
 from holdfast.amqp.message.message import Message
 from holdfast.amqp.wire import conditions
 from holdfast.amqp.wire.performatives import Error, Properties
-from holdfast.amqp.wire.types import Int, Symbol
+from holdfast.amqp.wire.types import MISSING, Int, Symbol
 from holdfast.broker.entries.host_names import shown
 from holdfast.engine.effects import Effect
 from holdfast.errors import RemoteProtocolError
@@ -37,7 +37,8 @@ from holdfast.state.turns import Turns
 BACK_BYTES_MAX: Final = 4_096
 """What a request says of its answer, where to and which, encoded: it is kept until that is sent."""
 
-NAMING: Final = ("type", "operation", "name", "identity", "locales", "securityToken")
+NAMES: Final = ("type", "operation", "name", "identity")
+NAMING: Final = (*NAMES, "locales", "securityToken")
 """Application properties of a request that are none of its arguments."""
 
 FORBIDDEN: Final = 403
@@ -199,14 +200,17 @@ class RequestLink(Ingress, Requesting):
         """Carries it out and answers it, perhaps in a later turn: `size` is counted until then. Returns the cost."""
         asked = Asked(self, *_way_back(message.properties or Properties()), size)
         told = {str(key): value for key, value in (message.application_properties or {}).items()}
-        arguments = {str(key): value for key, value in message.value.items()} if isinstance(message.value, dict) else {}
-        kind, operation, name = (str(told.get(key) or "") for key in ("type", "operation", "name"))
+        body = message.value
+        arguments = {str(key): value for key, value in body.items()} if isinstance(body, dict) else {}
+        kind, operation, name, identity = (str(told.get(key) or "") for key in NAMES)
+        name = name or identity
         if kind == MANAGEMENT:  # requests to the node itself have their arguments outside the body
             arguments = {key: value for key, value in told.items() if key not in NAMING} | arguments
         management = self.parts.management
         cost = management.cost_of(self.peer.host, kind, operation, name, arguments)
         who = self.peer.who
-        answer = management.carry_out(who, self.peer.host, kind, operation, name, arguments)
+        malformed = _malformed(told, message)
+        answer = malformed or management.carry_out(who, self.peer.host, kind, operation, name, arguments)
         if self.peer.audit is not None and isinstance(answer, Answer) and answer.status == FORBIDDEN:
             self.peer.audit.refused(self.peer, f"{kind} {operation}", name)
         queue = str(arguments.get("queue"))[:NAME_BYTES_MAX] if kind == SUBSCRIPTION else ""
@@ -295,6 +299,18 @@ def _log_change(effect: LogChange) -> None:
 def _send_answer(effect: SendAnswer) -> None:
     effect.asked.counts(0)
     effect.link.reply(effect.reply)
+
+
+def _malformed(told: dict[str, Any], message: Message) -> Answer | None:
+    """The answer to a request whose names are no strings, or whose arguments are no map: to leave these out would carry
+    out another request."""
+    for key in NAMES:
+        if not isinstance(told.get(key), str | None):
+            return Answer(400, f"invalid {key} of a request; expected a string", {})
+    body = None if message.value is MISSING else message.value
+    if not isinstance(body, dict) and (body or message.sequences or any(message.data or ())):
+        return Answer(400, "invalid body of a request; expected a map as amqp-value, or none", {})
+    return None
 
 
 def _way_back(properties: Properties) -> tuple[str | None, bytes]:

@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from random import SystemRandom
 from typing import Any, Final, NoReturn
@@ -25,10 +26,14 @@ from holdfast.errors import ConfigError, HoldfastError
 from holdfast.lines import say
 from holdfast.names import without_scheme
 from holdfast.node.config import NodeSettings, load_settings
+from holdfast.node.logs import JSON, LogSettings
+from holdfast.node.process.appending import Opened
 from holdfast.node.process.log import LogHandler
 from holdfast.node.process.memory import ResidentMemory
+from holdfast.node.process.notify import READY, STOPPING, manager_of
 from holdfast.node.process.points import Points
 from holdfast.node.process.telemetry import AuditFile, TelemetryFile
+from holdfast.node.reload import Load
 from holdfast.node.runtime import NodeRuntime
 from holdfast.signals import MEANINGLESS, ignore
 
@@ -54,12 +59,15 @@ def run_node(args: argparse.Namespace, points: Points | None = None) -> int:
     """
     signal.signal(signal.SIGTERM, _end_at_once)  # Until the loop runs there is nothing to close.
     signal.signal(signal.SIGINT, _end_at_once)
-    logging.basicConfig(handlers=[LogHandler(sys.stderr.fileno())], level=logging.INFO)
-    ignore((signal.SIGHUP, *MEANINGLESS), _log.warning)
+    log = LogHandler(sys.stderr.fileno())
+    logging.basicConfig(handlers=[log], level=logging.INFO)
+    ignore(MEANINGLESS, _log.warning)
+    hang_up = HangUp()
+    signal.signal(signal.SIGHUP, hang_up)
     try:
         settings = _load(args)
         try:
-            code = _run(settings, points)
+            code = _run(settings, points, log, hang_up, lambda: _load(args))
         except ConfigError as error:  # found when it is used: an address, a file
             config = getattr(args, "config", None)
             if config is None or (getattr(args, "listen", None) and str(error).startswith("node listen")):
@@ -95,14 +103,47 @@ def _load(args: argparse.Namespace) -> NodeSettings:
     )
 
 
-def _run(settings: NodeSettings, points: Points | None) -> int:
+class HangUp:
+    """The handler of SIGHUP: `then` is called, once there is something to call. It never ends the process, which a loop
+    that closes would have it do."""
+
+    def __init__(self) -> None:
+        self.then: Callable[[], object] | None = None
+
+    def __call__(self, number: int, frame: object) -> None:
+        if self.then is not None:
+            self.then()
+
+
+class LogOutput:
+    """Has all lines of the process be logged as settings say. `name`: the node's, which is in each line."""
+
+    def __init__(self, handler: LogHandler, name: str) -> None:
+        self._handler = handler
+        self._name = name
+
+    def reopen(self, settings: LogSettings) -> Opened | None:
+        """Opens the log's file anew, if it has one, to be used. ConfigError if that is not possible."""
+        return None if settings.file is None else self._handler.reopen(settings.file)
+
+    def use(self, settings: LogSettings, opened: Opened | None) -> None:
+        """Lines are like this from now on, and go there."""
+        logging.getLogger().setLevel(settings.level.upper())
+        self._handler.shape(self._name, as_json=settings.format == JSON)
+        self._handler.use(opened)
+
+
+def _run(settings: NodeSettings, points: Points | None, handler: LogHandler, hang_up: HangUp, load: Load) -> int:
     # Imported before memory is measured, so that only the store's own pages come after.
     from holdfast.core import NodeCore
     from holdfast.peers.limits.refusals import REFUSALS_MAX
     from holdfast.storage.lmdb import LmdbStore
     from holdfast.telemetry.writer import line
 
+    manager = manager_of(os.environ, os.getpid())
     sys.setswitchinterval(SWITCH_INTERVAL_S)
+    log = LogOutput(handler, settings.core.name)
+    log.use(settings.log, log.reopen(settings.log))
     limits = settings.core.limits
     _raise_files_max(limits.connections_max + limits.reserved_connections_max + REFUSALS_MAX + FILES_SPARE)
     memory = ResidentMemory()
@@ -136,6 +177,8 @@ def _run(settings: NodeSettings, points: Points | None) -> int:
             record_line=record_line,
             telemetry=telemetry,
             audit=audit,
+            load=load,
+            log=log,
             points=points,
         )
 
@@ -144,11 +187,13 @@ def _run(settings: NodeSettings, points: Points | None) -> int:
             if end_at == math.inf:
                 _log.info("%s: node %s stops", number.name, name)
             end_at = min(end_at, time.monotonic() + STOP_S)
+            manager.tell(STOPPING)
             runtime.stop()
 
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop, number)
+        hang_up.then = lambda: loop.call_soon_threadsafe(runtime.reload)
         gc.collect()
         gc.freeze()
         gc.set_threshold(*GC_THRESHOLDS)
@@ -158,8 +203,14 @@ def _run(settings: NodeSettings, points: Points | None) -> int:
             _log.info("node %s starts, holdfast %s: store %s, %s; listens on %s", name, __version__, settings.data,
                       store.uuid, listening)  # fmt: skip
             _ready(name, store.uuid, served)
+            manager.tell(READY)
+            manager.watch(loop)
 
-        return await runtime.run(ready)
+        try:
+            return await runtime.run(ready)
+        finally:
+            hang_up.then = None
+            manager.close()
 
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         code = runner.run(serve())

@@ -18,6 +18,7 @@ from holdfast.federation.messages import DYNAMIC
 from holdfast.federation.settings import Entry
 from holdfast.names import HostPort, parse_host_port, without_scheme
 from holdfast.node import access
+from holdfast.node.logs import DEFAULT_LOG, LogSettings
 from holdfast.node.passwords import password_in as _password
 from holdfast.node.tls import NO_TLS, TlsFiles
 from holdfast.node.toml import read_toml
@@ -36,6 +37,7 @@ from holdfast.text_files import read_text
 from holdfast.units import MIB
 
 LISTEN_DEFAULT: Final = "127.0.0.1:5672"
+ADMIN_EXAMPLE: Final = "127.0.0.1:9464"
 STORE_BYTES_MAX: Final = 16 * 1024 * MIB
 STORE_BYTES_MIN: Final = 4 * MIB
 DEAD_LETTERS_SHARE: Final = 16
@@ -61,6 +63,9 @@ class NodeSettings:
     tls: TlsFiles = NO_TLS
     users_file: Path | None = None
     """Of users beside those of the configuration (node/users_file.py)."""
+    log: LogSettings = DEFAULT_LOG
+    admin: HostPort | None = None
+    """Where the admin port listens; None: there is none."""
     dead_letters_bounded: bool = False
     """Whether `[dead_letters] bytes_max` was given; else `on_disk` sets it."""
 
@@ -76,6 +81,7 @@ class NodeSettings:
         """Raises ConfigError at the first key that is wrong."""
         self.core.validate()
         self.tls.validate()
+        self.log.validate()
         listens = (*self.listen, *self.listen_tls)
         if not listens:
             raise ConfigError("invalid value [] for node listen; expected at least one HOST:PORT")
@@ -184,7 +190,9 @@ _TABLES: Final[Mapping[str, Keys]] = {
     },
     "dead_letters": {"messages_max": COUNT, "bytes_max": COUNT, "keep_s": SECONDS},
     "topology": {"file": TEXT},
+    "admin": {"listen": TEXT},
     "audit": {"file": TEXT},
+    "log": {"level": TEXT, "format": TEXT, "file": TEXT},
     "telemetry": {"file": TEXT, "messages": FLAG, "interval_s": SECONDS},
     "routing": {
         "heartbeat_s": SECONDS,
@@ -222,7 +230,8 @@ _LISTS: Final[Mapping[str, Keys]] = {
     "neighbour": {
         "name": TEXT,
         "remote": TEXT,
-        "source": TEXT,
+        "local": TEXT,
+        "source": TEXT,  # what `local` was called
         "keepalive_s": SECONDS,
         "hold_time_s": SECONDS,
         "probe_s": SECONDS,
@@ -256,7 +265,16 @@ _LISTS: Final[Mapping[str, Keys]] = {
         "requests_per_s": COUNT,
         "vhost": TEXT,
     },
-    "link": {"name": TEXT, "from": TEXT, "to": TEXT, "selector": TEXT, "mode": TEXT, "steps": _STEPS, "vhost": TEXT},
+    "link": {
+        "name": TEXT,
+        "from": TEXT,
+        "to": TEXT,
+        "selector": TEXT,
+        "mode": TEXT,
+        "steps": _STEPS,
+        "start": Kind("first, next or a sequence", lambda value: isinstance(value, str) or is_whole(value)),
+        "vhost": TEXT,
+    },
     "route": {"destination": TEXT, "via": TEXT},
     "federation": {"topic": TEXT, "neighbour": TEXT, "mode": TEXT, "patterns": TEXTS},
     "vhost": {"name": TEXT, "aliases": TEXTS, "connections_max": COUNT, "queues_max": COUNT},
@@ -284,8 +302,10 @@ def _neighbour(table: Mapping[str, Any]) -> NeighbourConfig:
     file = given.pop("password_file", None)
     remote = given.get("remote")
     given["hosts"] = tuple(given.get("hosts", ()))
-    if "source" in given:
-        given["source"] = str(parse_source(f"{where} source", given["source"]))
+    if "local" in given and "source" in given:
+        raise ConfigError(f"{where} has both local and source, which mean the same; keep local")
+    for key in {"local", "source"} & given.keys():
+        given["local"] = str(parse_source(f"{where} {key}", given.pop(key)))
     if remote is not None:
         given["tls"], address = without_scheme(remote)
         given["remote"] = str(parse_host_port(f"{where} remote", address, port_min=1))
@@ -392,6 +412,16 @@ def _tls(table: Mapping[str, Any]) -> TlsFiles:
     return TlsFiles(**files, **rest)
 
 
+def _log(table: Mapping[str, Any]) -> LogSettings:
+    return LogSettings(**{**table, "file": Path(table["file"])} if "file" in table else table)
+
+
+def _admin(table: Mapping[str, Any]) -> HostPort:
+    if "listen" not in table:
+        raise ConfigError(f"admin has no listen; expected HOST:PORT, as {ADMIN_EXAMPLE}")
+    return parse_host_port("admin listen", table["listen"], port_min=0)
+
+
 def _pacing(table: dict[str, Any]) -> PacingConfig:
     shares = tuple((client, float(share)) for client, share in table.get("shares", {}).items())
     host_shares = tuple((host, float(share)) for host, share in table.get("host_shares", {}).items())
@@ -454,6 +484,8 @@ def _settings(
         listen=tuple(where for tls, where in places if not tls),
         listen_tls=tuple(where for tls, where in places if tls),
         tls=_tls(document.get("tls", {})),
+        log=_log(document.get("log", {})),
+        admin=_admin(document["admin"]) if "admin" in document else None,
         data=data,
         telemetry_file=None if file is None else Path(file),
         audit_file=Path(audit["file"]) if "file" in audit else None,

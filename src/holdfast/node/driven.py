@@ -1,4 +1,5 @@
-"""The interfaces of the driver: the core that it drives, and the function that formats a telemetry record.
+"""The interfaces of the driver: the core that it drives, its admin port, and the function that formats a telemetry
+record.
 
 Rules of this file: types alone.
 """
@@ -7,6 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from holdfast.engine.events import Command, Event
+from holdfast.names import HostPort
 
 
 class Core(Protocol):
@@ -18,3 +20,17 @@ class Core(Protocol):
 
 RecordLine = Callable[[str, dict[str, object], int, float], bytes]
 """(kind, fields, wall ms, uptime s) to an NDJSON line."""
+
+
+class CountsCommits(Protocol):
+    def note(self, seconds: float) -> None: ...
+
+
+class AdminTarget(Protocol):
+    """The admin port: `holdfast.node.admin.port.AdminPort`, which is imported where there is one alone."""
+
+    @property
+    def commits(self) -> CountsCommits: ...
+    def told(self, fields: dict[str, object]) -> None: ...
+    async def listen(self, where: HostPort) -> str: ...
+    def close(self) -> None: ...

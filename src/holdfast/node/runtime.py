@@ -22,6 +22,7 @@ from holdfast.engine.events import (
     Commit,
     CommitRefused,
     Committed,
+    ConfigDecided,
     Connect,
     Event,
     Log,
@@ -29,10 +30,13 @@ from holdfast.engine.events import (
     NetworkChanged,
     OutputMeasured,
     PauseReading,
+    ReadConfig,
     Record,
     ResumeReading,
     RunCommand,
     SendBytes,
+    StatusAsked,
+    StatusTold,
     Stopped,
     Stopping,
     TimerFired,
@@ -41,8 +45,9 @@ from holdfast.engine.events import (
 from holdfast.engine.reads import Pause, Reads
 from holdfast.errors import LocalProtocolError, StorageFull
 from holdfast.lines import one_line
+from holdfast.names import HostPort
 from holdfast.node.config import NodeSettings
-from holdfast.node.driven import Core, RecordLine
+from holdfast.node.driven import AdminTarget, Core, RecordLine
 from holdfast.node.network.certificates import certificates_of
 from holdfast.node.network.connections import Connections
 from holdfast.node.network.descriptors import Descriptors
@@ -54,6 +59,7 @@ from holdfast.node.process.memory import ResidentMemory
 from holdfast.node.process.points import Points
 from holdfast.node.process.telemetry import AuditFile, TelemetryFile
 from holdfast.node.process.writer import CommitWriter
+from holdfast.node.reload import Load, LogTarget, Reloader
 from holdfast.node.users_file import UsersWatch
 from holdfast.storage.port import Store
 
@@ -82,8 +88,11 @@ class NodeRuntime:
         record_line: RecordLine,
         telemetry: TelemetryFile | None = None,
         audit: AuditFile | None = None,
+        load: Load | None = None,
+        log: LogTarget | None = None,
         points: Points | None = None,
     ) -> None:
+        """`load`: reads the settings again, in any thread; None: they are those of now."""
         self._core = core
         self._settings = settings
         self._store = store
@@ -103,6 +112,11 @@ class NodeRuntime:
         file = settings.users_file
         self._users = None if file is None else UsersWatch(self._loop, file, self._feed)
         self._commands = Commands(self._loop, self._command_ended)
+        self._reloader = Reloader(
+            self._loop, load or (lambda: settings), settings, self._feed, files=(telemetry, audit),
+            certificates=self._certificates, dials=self._dials, watch_network=self._watch_network, users=self._users,
+            log=log,
+        )  # fmt: skip
         self._network: NetworkWatch | None = None
         self._waiting: deque[Event] = deque()
         self._busy = False
@@ -118,7 +132,8 @@ class NodeRuntime:
         """To be handed to the writer before the turn is over."""
         self._over = False
         self._bad_kinds: set[str] = set()
-        self._stopping = False
+        self._stopping = self._ready = False
+        self._admin: AdminTarget | None = None
         self._timer: asyncio.Handle | None = None
         self._timer_at = math.inf
         self._started_at = time.monotonic()
@@ -130,12 +145,14 @@ class NodeRuntime:
         ConfigError or HoldfastError if it cannot listen.
         """
         try:
+            if self._settings.admin is not None:
+                await self._begin_admin(self._settings.admin)
             if self._users is not None:
                 self._users.start()
             served = await self._connections.listen(self._settings.listen, self._settings.listen_tls)
             self._writer.start()
             if self._dials.wanted:
-                self._network = NetworkWatch(self._network_changed)
+                self._watch_network()
             self._descriptors.start()
             if self._certificates is not None:
                 self._certificates.watch(self._loop)
@@ -143,6 +160,7 @@ class NodeRuntime:
             self._begin_turn()
             self._thread_cpu_s = time.thread_time()
             on_ready(served)
+            self._ready = True
             code = await self._ended
         finally:
             self._over = True
@@ -157,6 +175,11 @@ class NodeRuntime:
             )
             return 1  # nobody may wait for the store to be closed
         return code
+
+    def reload(self) -> None:
+        """Reads the configuration again, and takes up what may change; a mistake in it changes nothing."""
+        if not self._stopping and not self._over:
+            self._reloader.begin()
 
     def stop(self) -> None:
         """Tells every peer, and commits what was taken; `run` returns 0 within 5 s, or 1 if the disk does not answer.
@@ -349,6 +372,13 @@ class NodeRuntime:
                 self._dials.dial(neighbour)
             case RunCommand():
                 self._commands.run(command)
+            case ReadConfig():
+                self._reloader.begin()
+            case StatusTold(fields=fields):
+                if self._admin is not None:
+                    self._admin.told(fields)
+            case ConfigDecided():
+                self._reloader.decided(command)
             case Stopped():
                 self._connections.close_all(lambda: self._finish(0))
             case _:
@@ -369,11 +399,27 @@ class NodeRuntime:
         if not self._over:
             self._feed(event)
 
+    async def _begin_admin(self, where: HostPort) -> None:
+        from holdfast.node.admin.port import AdminPort  # with its library, for who has one alone
+
+        def why_not() -> str:
+            return "" if self._ready and not self._stopping else "the node is stopping" if self._ready else "it starts"
+
+        self._admin = AdminPort(lambda: self._feed(StatusAsked()), why_not)
+        _log.info("admin port: http://%s/metrics", await self._admin.listen(where))
+
+    def _watch_network(self) -> None:
+        """Idempotent."""
+        if self._network is None:
+            self._network = NetworkWatch(self._network_changed)
+
     def _network_changed(self) -> None:
         if not self._stopping:
             self._feed(NetworkChanged())
 
     def _commit_done(self, number: int, error: Exception | None) -> None:
+        if self._admin is not None:
+            self._admin.commits.note(self._writer.took_s)
         if self._over:
             return
         if error is None:
@@ -415,10 +461,13 @@ class NodeRuntime:
 
     def _release(self) -> None:
         self._descriptors.close()
-        if self._certificates is not None:
-            self._certificates.close()
+        if self._reloader.certificates is not None:
+            self._reloader.certificates.close()
         self._dials.cancel()
         self._commands.close()
+        self._reloader.close()
+        if self._admin is not None:
+            self._admin.close()
         if self._users is not None:
             self._users.close()
         if self._network is not None:

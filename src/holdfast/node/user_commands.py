@@ -20,7 +20,7 @@ from holdfast.names import check_name
 from holdfast.node import users_file
 from holdfast.node.passwords import check_password, password_in
 from holdfast.peers import credentials
-from holdfast.peers.user_list import StoredUser, check_user
+from holdfast.peers.user_list import StoredUser, UserList, check_user
 
 SALT_BYTES: Final = 16
 
@@ -29,7 +29,7 @@ def user(args: argparse.Namespace) -> int:
     """Carries out one action; the exit code. ConfigError, HoldfastError or OSError where it fails."""
     path = Path(args.file)
     if args.action == "list":
-        _list(users_file.read(path), is_json=args.json)
+        _list(users_file.read(path).users, is_json=args.json)
         return 0
     name, host = check_user(args.name), args.vhost
     if host:
@@ -40,23 +40,24 @@ def user(args: argparse.Namespace) -> int:
         _found(path, args.action, host, name)  # before a password is asked for
         credential = credentials.make(_password(args.password_file, who), os.urandom(SALT_BYTES))
     with users_file.changing(path):
-        users, found = _found(path, args.action, host, name)
+        listed, found = _found(path, args.action, host, name)
+        users = listed.users
         if credential is None:
             left = tuple(each for each in users if each is not found)
         else:
             made = StoredUser(name, host, credential)
             left = (*users, made) if found is None else tuple(made if each is found else each for each in users)
-        users_file.write(path, left)
+        users_file.write(path, listed._replace(users=left))
     done = {"add": "added", "passwd": "has another password", "remove": "removed"}[args.action]
     told = {"name": name, **({"vhost": host} if host else {}), "done": args.action}
     say(json.dumps(told, ensure_ascii=False) if args.json else f"{who} {done}")
     return 0
 
 
-def _found(path: Path, action: str, host: str, name: str) -> tuple[tuple[StoredUser, ...], StoredUser | None]:
+def _found(path: Path, action: str, host: str, name: str) -> tuple[UserList, StoredUser | None]:
     """The users of the file, and the one that is meant. HoldfastError where the action does not go with that."""
-    users = () if action == "add" and not path.exists() else users_file.read(path)
-    found = next((each for each in users if each.key == hosted(host, name)), None)
+    users = UserList(()) if action == "add" and not path.exists() else users_file.read(path)
+    found = next((each for each in users.users if each.key == hosted(host, name)), None)
     who = f"user {shown(host, name)}"
     if action == "add" and found is not None:
         raise HoldfastError(f"{who} is in {path} already; `holdfast user passwd` gives another password")

@@ -16,7 +16,7 @@ from typing import Final
 from holdfast.durable import sync_file
 from holdfast.engine.events import DriverWarned, Event, UsersChanged
 from holdfast.errors import ConfigError
-from holdfast.peers.user_list import BYTES_MAX, StoredUser, parse, render
+from holdfast.peers.user_list import BYTES_MAX, SEED_BYTES, UserList, parse, render
 
 LOOK_S: Final = 2.0
 """How often a node looks whether the file has changed."""
@@ -27,12 +27,15 @@ Signature = tuple[int, ...]
 """What differs between two states of a file."""
 
 
-def read(path: Path) -> tuple[StoredUser, ...]:
-    """The users of the file; ConfigError that names it where it cannot be read, is no such file, or may be read by
-    others than its owner."""
+def read(path: Path) -> UserList:
+    """What the file has; ConfigError that names it where it cannot be read, is no such file, or may be read by others
+    than its owner."""
     try:
-        with path.open("rb") as stream:
+        # A pipe without a writer would hold the node up.
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as stream:
             found = os.fstat(stream.fileno())
+            if not stat.S_ISREG(found.st_mode):
+                raise ConfigError(f"users_file {str(path)!r} is no regular file; make it with `holdfast user add`")
             data = stream.read(BYTES_MAX + 1)
     except OSError as error:
         raise ConfigError(f"users_file {str(path)!r} cannot be read ({error.strerror}); give a readable file") from None
@@ -60,11 +63,11 @@ def changing(path: Path) -> Iterator[None]:
         os.close(directory)
 
 
-def write(path: Path, users: tuple[StoredUser, ...]) -> None:
+def write(path: Path, users: UserList) -> None:
     """Puts a file with these users in the place of the file: whoever reads sees the one or the other, and only the
-    owner of the file may. OSError, ConfigError."""
+    owner of the file may. A file without a seed is given one. OSError, ConfigError."""
     path = path.resolve()
-    text = render(users)
+    text = render(users if users.seed else users._replace(seed=os.urandom(SEED_BYTES)))
     new = path.with_name(f".{path.name}.{os.getpid()}.new")
     descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, _MODE)
     try:
@@ -107,7 +110,7 @@ class UsersWatch:
         self._path = path
         self._feed = feed
         self._seen: Signature | None = None
-        self._users: tuple[StoredUser, ...] | None = None
+        self._users: UserList | None = None
         self._timer: TimerHandle | None = None
 
     def start(self) -> None:
@@ -118,6 +121,10 @@ class UsersWatch:
 
     def _look(self) -> None:
         self._timer = self._loop.call_later(LOOK_S, self._look)
+        self.look_now()
+
+    def look_now(self) -> None:
+        """Tells of the file if it has changed."""
         signature = _signature(self._path)
         if signature == self._seen:
             return
@@ -127,11 +134,11 @@ class UsersWatch:
         except ConfigError as error:
             self._feed(DriverWarned(about="users_file", text=f"{error}; the users are those of before"))
 
-    def _tell(self, users: tuple[StoredUser, ...]) -> None:
+    def _tell(self, users: UserList) -> None:
         if users != self._users:
             self._users = users
-            told = tuple((user.vhost, user.name, user.credential.as_text()) for user in users)
-            self._feed(UsersChanged(users=told))
+            told = tuple((user.vhost, user.name, user.credential.as_text()) for user in users.users)
+            self._feed(UsersChanged(users=told, seed=users.seed))
 
     def close(self) -> None:
         """Looks no more."""

@@ -47,6 +47,8 @@ class Origin:
         self.version = 0
         self._due_at = now
         """When the next report is due, at the latest."""
+        self.told: Report | None = None
+        """The last report."""
         self._sent_at: float | None = None
         self._used = 0
         self._rate_told: float | None = None
@@ -112,12 +114,13 @@ class Origin:
         self._repeat_at = now + TRIGGER_GAP_S + 2 * self._round_trip_s if triggered else None
         self._lapse(now)
         process, applied = self._applied
-        return Report(
+        self.told = Report(
             self.root, self.name, self.group, self.process, self.version, self._weigh(used, self.capacity),
             self.capacity, used, None if found is None else min(int(found[0]), BYTES_MAX),
             0 if found is None else min(int(found[1]), BYTES_MAX), process, applied,
             int((now - self._received_at) * 1000) if applied else 0, leaving,
         )  # fmt: skip
+        return self.told
 
     def _period_s(self) -> float:
         """Of reports: half of the root's period, which its leases show, and REPORT_S at most."""

@@ -67,10 +67,10 @@ class Pacer:
             return self._first_by
         return at if self.origin.pace is None else min(at, max(now, self.origin.lease_ends))
 
-    def sent(self, now: float, size: int, messages: int = 1) -> None:
-        """Messages of `size` bytes together left; their sender asked `ready`."""
+    def sent(self, now: float, size: int, messages: int = 1, *, waited: bool = False) -> None:
+        """Messages of `size` bytes together left; their sender asked `ready`. `waited`: as `Shaper.sent`."""
         self._lapse(now)
-        self.shaper.sent(now, size)
+        self.shaper.sent(now, size, waited=waited)
         self.sent_bytes += size
         self.sent_messages += messages
 

@@ -118,6 +118,15 @@ def floors(rate: float, clients: Sequence[Load]) -> list[float]:
     return [FLOOR_SHARE * share for share in equal_shares(rate, clients)]
 
 
+def full_s(capacity: float, used: float, arrivals: float | None, rate: float | None) -> float | None:
+    """When a queue is full if these stay as they are, in seconds; HORIZON_S at most, and where there is no `rate`. None
+    where its arrivals are not known."""
+    if arrivals is None:
+        return None
+    excess = 0.0 if rate is None else arrivals - rate
+    return min(HORIZON_S, max(0.0, capacity - used) / excess) if excess > 0 else HORIZON_S
+
+
 def until_overflow_s(root: Root, clients: Sequence[Load], rates: Sequence[float]) -> float:
     """When the first queue overflows, the root's included, with these rates."""
     times = [HORIZON_S]

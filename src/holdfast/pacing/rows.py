@@ -11,7 +11,7 @@ from typing import Final
 from holdfast.engine.allowance import Allowance
 from holdfast.pacing.changes import ARRIVALS_CHANGE, USED_CHANGE
 from holdfast.pacing.messages import Report
-from holdfast.pacing.policy import Load
+from holdfast.pacing.policy import Load, full_s
 
 REPORTS_PER_S: Final = 16.0
 """Of one origin, and as many at once after a quiet while. More are passed over."""
@@ -110,6 +110,12 @@ class Row:
     def excess(self) -> float:
         """What it takes of the root's rate without being told to."""
         return max(0.0, self.intake - self.told_rate) if self.ignoring else 0.0
+
+    @property
+    def overflow_s(self) -> float | None:
+        """When its queue is full if all goes on as it reported, at the rate that it was told; None while arrivals are
+        not known."""
+        return full_s(self.capacity, self.used, self.arrivals, self.told_rate)
 
     def allows_report(self, now: float) -> bool:
         """Counts a report; False where there were too many."""

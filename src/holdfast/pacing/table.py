@@ -13,7 +13,7 @@ from typing import Final
 
 from holdfast.pacing.changes import REPORT_S, TRIGGER_GAP_S, valid_ms_of
 from holdfast.pacing.messages import BYTES_MAX, VALID_MS_MAX, Pace, Report
-from holdfast.pacing.policy import FLOOR_SHARE, Policy, Root
+from holdfast.pacing.policy import FLOOR_SHARE, HORIZON_S, Policy, Root
 from holdfast.pacing.rows import Row, typical_round_trip_s
 
 PERIOD_S: Final = (0.1, 59.0)
@@ -79,7 +79,7 @@ class Table:
         """What the rates of the last computation add up to at most, silent clients' leases aside."""
         self.computed = 0.0
         """What those rates add up to."""
-        self.overflow_s = 0.0
+        self.overflow_s = HORIZON_S
         """When something overflows, by the last computation; HORIZON_S: not soon."""
         self._valid_ms = min(VALID_MS_MAX, valid_ms_of(pacing.period_s))
         self._began_at = now
@@ -177,6 +177,7 @@ class Table:
     def _compute(self, now: float, capacity: float, used: float) -> None:
         self._computed_at, self._compute_at = now, None
         if not self.rows:
+            self.overflow_s = HORIZON_S
             return
         policy, whole = self.pacing.policy, self.pacing.rate
         shares = fsum(row.share for row in self.rows.values())

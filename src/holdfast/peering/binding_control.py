@@ -60,10 +60,6 @@ class Network(Protocol):
     def edges(self) -> Edges:
         """The links over which messages go now, with the cost of each."""
 
-    @property
-    def nodes(self) -> Iterable[str]:
-        """Every node of which anything is known, in reach or not."""
-
 
 class BindingControl:
     """`federation` None: nothing is configured or stored, and no neighbour forwards anything to this node."""
@@ -79,11 +75,9 @@ class BindingControl:
         kinds: ControlKinds,
         *,
         life: int,
-        knows: Callable[[str], bool],
         via: Callable[[str], str],
     ) -> None:
-        """`life`: wall milliseconds at this start. `knows`: whether custody takes messages for that node; `via`: the
-        neighbour to which they go next."""
+        """`life`: wall milliseconds at this start. `via`: the neighbour to which messages for that node go next."""
         self._config = config
         self._name = config.name
         self._clock = clock
@@ -91,7 +85,6 @@ class BindingControl:
         self._room = room
         self._neighbours = neighbours
         self._life = life
-        self._knows = knows
         self.via = via
         self._stored = stored.sets_of(store.table(stored.TABLE))
         self.created = stored.entries_of(store.table(stored.ENTRIES))
@@ -143,6 +136,13 @@ class BindingControl:
     @property
     def _neighbours_named(self) -> set[str]:
         return {neighbour.name for neighbour in self._config.neighbours}
+
+    def configure(self, config: NodeConfig) -> None:
+        """The file has other entries, or other neighbours, from now on."""
+        before = self.entries
+        self._config = config
+        if self.entries != before:
+            self._configure()
 
     def is_configured(self, entry: Entry) -> bool:
         """Whether the configuration file has it."""
@@ -218,14 +218,12 @@ class BindingControl:
 
     # ------------------------------------------------------------------------------------------------ topics
 
-    def bind(self, topic: str, rows: Iterable[Row]) -> bool:
-        """All that this node's clients want of a topic, from now on; False where there are too many topics. Nothing
-        where there is no federation: it asks (`bound`) when it begins."""
-        if self.federation is None:
-            return True
-        bound = self.federation.bind(topic, rows, self._clock.now)
-        self._moved()
-        return bound
+    def bind(self, topic: str, rows: Iterable[Row]) -> None:
+        """All that this node's clients want of a topic, from now on. Nothing where there is no federation: it asks
+        (`bound`) when it begins."""
+        if self.federation is not None:
+            self.federation.bind(topic, rows, self._clock.now)
+            self._moved()
 
     def confirm(self, topic: str, row: Row, wait_s: float) -> int | None:
         """Asks who has stored what `row` wants, which `bind` was told; `answered` hears of it, with this number, in
@@ -297,12 +295,9 @@ class BindingControl:
         self._rerouted = False
         if self._network is not None:
             up: Edges = self._network.edges
-            nodes = {*self._network.nodes, *self._neighbours}
         else:
             up = {self._name: {name: MICRO for name, one in self._neighbours.items() if one.offered}}
-            nodes = set(self._neighbours)
-        known = {name for name in nodes if name != self._name and self._knows(name)}
-        routes = Routes(up, known)
+        routes = Routes(up)
         if routes != self.federation.routes:
             self.federation.route(routes, self._clock.now)
             self._moved()

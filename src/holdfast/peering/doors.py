@@ -4,7 +4,7 @@ Rules of this file: nothing is believed before it is checked (ARCHITECTURE, "Who
 peers/entrance.py.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from functools import partial
 from json import dumps
 from types import FrameType
@@ -20,7 +20,7 @@ from holdfast.amqp.wire.extensions import ANONYMOUS_RELAY, DELAYED_DELIVERY, SHA
 from holdfast.amqp.wire.performatives import Error, Open
 from holdfast.amqp.wire.types import Symbol, Ulong
 from holdfast.broker.entries.address import TOPIC_PREFIX
-from holdfast.broker.entries.host_names import DEFAULT_HOST, hosted
+from holdfast.broker.entries.host_names import DEFAULT_HOST, HostedName, hosted
 from holdfast.engine import events
 from holdfast.engine.clock import Clock
 from holdfast.names import NAME_BYTES_MAX
@@ -44,6 +44,7 @@ from holdfast.peers.users import Users
 from holdfast.settings.neighbours import NeighbourConfig
 from holdfast.settings.node import NodeConfig
 
+RULES_CHANGED: Final = "closed: what its user may do has changed; log in again"
 LOGGED_OUT: Final = "closed: its user was removed, or has another password; log in again"
 
 
@@ -235,7 +236,8 @@ class Doors:
                 peer.log("WARNING", f"refused: {host.description}")
             ours.properties = {**(ours.properties or {}), ESTABLISHMENT_FAILED: True}
             return host
-        refused = answer_open(self._connections, self._neighbours, theirs, ours, host=host)
+        who = None if peer is None else peer.who
+        refused = answer_open(self._connections, self._neighbours, theirs, ours, host=host, who=who)
         if refused is not None or peer is None:
             return refused
         peer.host = host
@@ -252,21 +254,45 @@ class Doors:
         """The file of users has changed. Who is no user of it any more, or has another password, is told to log in
         again."""
         stored = [StoredUser(name, host, parse(credential)) for host, name, credential in event.users]
-        gone = set(self._accounts.change(stored))
+        gone = set(self._accounts.change(stored, event.seed))
         self._users.know(self._accounts.stored_names())
+        self._log_out_users(gone)
+
+    def configure(self, config: NodeConfig, differs: Callable[[str | None, str], bool]) -> None:
+        """The node's own file has other users, or `differs` tells that its rules say something else about a user of a
+        virtual host. Who has to log in in another way, or may do something else, is told to log in again."""
+        had_users = self._accounts.has_users
+        self._config = config
+        gone = set(self._accounts.configure(config.users, config.neighbours))
+        self.entrance.configure(config.users)
+        self._users.configure(config.users, self._accounts.stored_names())
+        self._log_out_users(gone)
+        for peer in list(self._connections.values()):
+            if peer.dialled:
+                continue
+            if not had_users and self._accounts.has_users:
+                self._log_out(peer, LOGGED_OUT)
+            elif peer.neighbour is None and any(differs(peer.who, host) for host in _hosts_of(peer)):
+                self._log_out(peer, RULES_CHANGED)
+
+    def _log_out_users(self, gone: Set[HostedName]) -> None:
         for peer in list(self._connections.values()) if gone else ():
             user = None if peer.dialled else peer.amqp.authenticated_user  # there, we have logged in
-            hosts = peer.login_hosts if peer.amqp.remote_open is None else (peer.host,)
-            if user is None or not any(hosted(host, user) in gone for host in hosts):
-                continue
-            peer.log("INFO", f"connection {LOGGED_OUT}")
-            if not peer.amqp.usable:
-                self._connections.drop(peer, LOGGED_OUT)
-                continue
-            peer.why_closed = LOGGED_OUT
-            peer.amqp.close(Error(Symbol(conditions.UNAUTHORIZED_ACCESS), LOGGED_OUT))
-            peer.touch()
-            self._refusals.closing(peer)
+            if user is not None and any(hosted(host, user) in gone for host in _hosts_of(peer)):
+                self._log_out(peer, LOGGED_OUT)
+
+    def _log_out(self, peer: Peer, why: str) -> None:
+        """Idempotent."""
+        if peer.why_closed in (LOGGED_OUT, RULES_CHANGED):
+            return
+        peer.log("INFO", f"connection {why}")
+        if not peer.amqp.usable:
+            self._connections.drop(peer, why)
+            return
+        peer.why_closed = why
+        peer.amqp.close(Error(Symbol(conditions.UNAUTHORIZED_ACCESS), why))
+        peer.touch()
+        self._refusals.closing(peer)
 
     def welcome(self, peer: Peer, event: amqp.Opened) -> None:
         """The peer said who it is: a neighbour whose session begins, or else a client."""
@@ -349,6 +375,11 @@ class Doors:
         if own is None or own.address is None:  # such a link alone makes no neighbour
             added = f"{added}, {listed} to the file of {here!r}"
         return f"the topology of {here!r} has no link between the two: add {added}, and restart {here!r}"
+
+
+def _hosts_of(peer: Peer) -> tuple[str, ...]:
+    """The virtual host of a client; before it has opened, those that its login may be for."""
+    return peer.login_hosts if peer.amqp.remote_open is None else (peer.host,)
 
 
 def _quoted(name: str) -> str:

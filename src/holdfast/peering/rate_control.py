@@ -17,11 +17,12 @@ from holdfast.custody.hop.next_hop import NextHop
 from holdfast.custody.hop.paced_sender import PacedSender
 from holdfast.custody.names.identity import Identities
 from holdfast.engine.clock import Clock
+from holdfast.engine.outbox import Outbox
 from holdfast.pacing.messages import BYTES_MAX, LOAD, PACE, Pace, Report, read_pace, read_report, relayed
 from holdfast.pacing.origin import Origin
 from holdfast.pacing.pacer import Pacer
-from holdfast.pacing.policy import Thresholds
-from holdfast.peering.root_rates import RootRates
+from holdfast.pacing.policy import Thresholds, full_s
+from holdfast.peering.root_rates import ROWS_TOLD_MAX, RootRates, recorded, rounded
 from holdfast.peers.limits.allowances import Allowances
 from holdfast.peers.link_tables import LinkTables
 from holdfast.peers.neighbours.features import HOSTS, PACING
@@ -273,13 +274,22 @@ class RateControl:
 
     # ------------------------------------------------------------------------------------------------ status
 
+    def tell(self, outbox: Outbox) -> None:
+        """Telemetry, once an interval, as a root and as a client."""
+        for kind, fields in self.root.records() if self.root is not None else ():
+            outbox.record(kind, fields)
+        for row in self.kept()[:ROWS_TOLD_MAX]:
+            outbox.record("paced", recorded(row, "root"))
+
     def kept(self) -> list[dict[str, Any]]:
         """What `status` tells of a client: a row for each root and virtual host."""
         now = self._clock.now
         rows = []
         for destination, pacer in self.pacers.items():
             rate = pacer.rate(now)
-            pace = pacer.origin.pace
+            pace, told = pacer.origin.pace, pacer.origin.told
+            held_bytes, held = self._held(destination)
+            arrivals = None if told is None else told.arrivals
             rows.append(
                 {
                     "root": pacer.origin.root,
@@ -289,7 +299,12 @@ class RateControl:
                     "reports": Ulong(pacer.origin.version),
                     "sent_messages": Ulong(pacer.sent_messages),
                     "sent_bytes": Ulong(pacer.sent_bytes),
-                    "waiting": Ulong(self._held(destination)[1]),
+                    "waiting": Ulong(held),
+                    "used": Ulong(held_bytes),
+                    "capacity": Ulong(pacer.origin.capacity),
+                    "arrivals": None if arrivals is None else Ulong(arrivals),
+                    "weight": Ulong(0 if told is None else told.weight),
+                    "overflow_s": rounded(full_s(pacer.origin.capacity, held_bytes, arrivals, rate)),
                 }
             )
         return rows

@@ -143,6 +143,10 @@ class RootRates:
 
     # ------------------------------------------------------------------------------------------------ status
 
+    def records(self) -> list[tuple[str, dict[str, Any]]]:
+        """What telemetry tells once an interval: the totals, then each client that `status` tells of."""
+        return [("pacing", self.totals()), *(("pace", recorded(row, "client")) for row in self.given())]
+
     def given(self) -> list[dict[str, Any]]:
         """What `status` tells: a row for each client of each host, ROWS_TOLD_MAX at most, the default host's first."""
         now = self._clock.now
@@ -157,12 +161,33 @@ class RootRates:
                 "used": Ulong(row.used),
                 "capacity": Ulong(row.capacity),
                 "arrivals": None if row.arrivals is None else Ulong(row.arrivals),
+                "weight": Ulong(row.weight),
+                "overflow_s": rounded(row.overflow_s),
                 "received": Ulong(int(row.intake)),
                 "reported_s": round(now - row.heard_at, 3),
                 "ignores_rate": row.ignoring,
             }
             for host, row in sorted(rows, key=lambda item: item[0] != DEFAULT_HOST)[:ROWS_TOLD_MAX]
         ]
+
+    def shared(self) -> list[dict[str, Any]]:
+        """What `status` tells of the rate itself: a row for each virtual host."""
+        rows = []
+        for host, table in self.groups.tables.items():
+            capacity, used = self.queue(host)
+            rows.append(
+                {
+                    "vhost": host,
+                    "policy": table.pacing.policy.name,
+                    "rate": Ulong(int(table.pacing.rate)),
+                    "given": Ulong(sum(row.told_rate for row in table.rows.values())),
+                    "clients": Ulong(len(table.rows)),
+                    "used": Ulong(used),
+                    "capacity": Ulong(capacity),
+                    "overflow_s": round(table.overflow_s, 3),
+                }
+            )
+        return rows
 
     def totals(self) -> dict[str, Any]:
         """The fields of a record `pacing`, of all hosts together."""
@@ -174,5 +199,19 @@ class RootRates:
             "clients": len(rows),
             "ignoring": sum(row.ignoring for row in rows),
             "changes": sum(table.changes for table in tables.values()),
-            "overflow_s": round(min(table.overflow_s for table in tables.values()), 3),
+            "overflow_s": min(row["overflow_s"] for row in self.shared()),
         }
+
+
+def rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 3)
+
+
+RECORDED: Final = ("rate", "weight", "used", "capacity", "arrivals", "overflow_s")
+
+
+def recorded(row: Mapping[str, Any], *more: str) -> dict[str, Any]:
+    """The fields of a record `pace` or `paced`, of a row that `status` tells."""
+    fields = {name: row[name] for name in (*more, *RECORDED)}
+    plain = {name: int(value) if isinstance(value, Ulong) else value for name, value in fields.items()}
+    return plain | {"vhost": row["vhost"] or None}

@@ -109,6 +109,26 @@ class Neighbour:
         if self.peer is not None:
             self._parts.connections.drop(self.peer, reason)
 
+    def configure(self, config: NeighbourConfig) -> None:
+        """Its settings are others now: the session begins anew with them."""
+        parts = self._parts
+        self.config = config
+        self.liveness = Liveness(probe_s=config.probe_every_s(None), keepalive_s=config.keepalive_s)
+        self.liveness.reset(config.hold_time_s)
+        self.attempts = 0
+        if self.peer is not None:
+            self.drop("its [[neighbour]] has changed")
+        if config.remote is None:
+            self.dial_at = None
+        elif self.peer is None and not parts.is_stopping():
+            self.dial_at = self.clock.now
+        self.stir()
+
+    def leave(self, reason: str) -> None:
+        """It is no neighbour any more; a dial of it that is under way comes to nothing."""
+        self.drop(reason)
+        self.dial_at = None
+
     @property
     def damped(self) -> bool:
         """Whether its flapping keeps it from routing."""

@@ -9,11 +9,16 @@ neither another's nor changes; what is left out is counted in the next record.
 from collections import Counter
 from typing import Any, Final
 
+from holdfast.amqp.login.mechanisms import MECHANISMS
+from holdfast.amqp.wire import conditions
+from holdfast.amqp.wire.performatives import Error
 from holdfast.engine import events
 from holdfast.engine.clock import Clock
 from holdfast.engine.outbox import Outbox
+from holdfast.engine.strangers import Strangers
 from holdfast.peers.limits.allowances import Allowances
 from holdfast.peers.peer import Peer, host_of
+from holdfast.peers.use import ANONYMOUS
 
 LOGIN: Final = "login"
 REFUSAL: Final = "refusal"
@@ -32,8 +37,9 @@ CHANGES_PER_S: Final = 2_000.0
 CHANGES_BURST: Final = 10_000.0
 """The same for changes: more than a user may ask for (`user_requests_per_s`) with its default."""
 
-SOURCES_MAX: Final = 1_000
-"""Sources that are counted apart; all further ones count as one."""
+ADDRESSES_MAX: Final = 1_000
+"""Addresses without a user that are counted apart; all further ones count as one, until one of them was quiet for a
+minute. Users and neighbours are counted apart in any case: their names are configured."""
 
 TEXT_CHARACTERS_MAX: Final = 500
 """Of each text, which a peer may have chosen."""
@@ -47,14 +53,23 @@ class Audit:
         self.is_wanted = is_wanted
         self._few = Allowances(clock, per_s=RECORDS_PER_S, burst=RECORDS_BURST)
         self._many = Allowances(clock, per_s=CHANGES_PER_S, burst=CHANGES_BURST)
-        self._sources: dict[str, None] = {}
-        self._left_out: Counter[str] = Counter()
+        self.addresses = Strangers(clock, ADDRESSES_MAX, forgotten=self._forget)
+        self.left_out: Counter[str] = Counter()
 
     def login(self, peer: Peer, *, outcome: str, mechanism: str | None = None, user: str | None = None) -> None:
         """Somebody came in (OK), or was sent away. `user`: of who was sent away, if the name is known."""
+        peer.login_told = True
         if self.is_wanted:
             name = user if outcome != OK else peer.who
             self._record(LOGIN, peer, {"outcome": outcome, "user": name, "mechanism": mechanism})
+
+    def failed(self, peer: Peer, error: Error) -> None:
+        """The connection ended by an error. Of a login by a mechanism that is not offered, or without what it takes,
+        nobody else tells."""
+        is_login = peer.amqp.remote_open is None and error.condition == conditions.UNAUTHORIZED_ACCESS
+        if is_login and not (peer.login_told or peer.dialled):
+            mechanism = peer.amqp.login_mechanism
+            self.login(peer, outcome=REFUSED, mechanism=mechanism if mechanism in MECHANISMS else None)
 
     def refused(self, peer: Peer, action: str, address: str) -> None:
         """The peer may not do that there."""
@@ -65,7 +80,7 @@ class Audit:
         """A message that the neighbour brought became a dead letter, because its account may not send there."""
         if self.is_wanted:
             told = {"outcome": REFUSED, "user": account, "vhost": host or None, "neighbour": neighbour}
-            self._put(REFUSAL, f"neighbour {neighbour}", told | {"action": action, "address": address})
+            self._put(REFUSAL, f"neighbour /{neighbour}", told | {"action": action, "address": address})
 
     def changed(self, peer: Peer, text: str) -> None:
         """A request of the peer changed something, which is on disk."""
@@ -83,19 +98,28 @@ class Audit:
             "connection": peer.number,
             "container": None if opened is None else str(opened.container_id),
         }
-        source = f"address {host_of(peer.address)}" if user is None else f"user {peer.host}/{user}"
-        self._put(kind, source, whom | fields)
+        self._put(kind, self._source(peer), whom | fields)
+
+    def _source(self, peer: Peer) -> str:
+        """For whom a record counts."""
+        use = peer.use
+        if use is not None and use.kind != ANONYMOUS:
+            return f"{use.kind} {use.host}/{use.name}"
+        address = host_of(peer.address)
+        return f"address {address}" if self.addresses.has_place(address) else "other addresses"
+
+    def _forget(self, address: str) -> None:
+        for kind in (LOGIN, REFUSAL, CHANGE):
+            place = f"{kind} address {address}"
+            (self._many if kind == CHANGE else self._few).forget(place)
+            self.left_out.pop(place, None)
 
     def _put(self, kind: str, source: str, fields: dict[str, Any]) -> None:
-        if source not in self._sources:
-            if len(self._sources) >= SOURCES_MAX:
-                source = "others"
-            self._sources[source] = None
         place = f"{kind} {source}"
         if not (self._many if kind == CHANGE else self._few).count(place):
-            self._left_out[place] += 1
+            self.left_out[place] += 1
             return
-        left_out = self._left_out.pop(place, 0)
+        left_out = self.left_out.pop(place, 0)
         told = {key: value[:TEXT_CHARACTERS_MAX] if isinstance(value, str) else value for key, value in fields.items()}
         whole = {"kind": kind, **told, **({"left_out": left_out} if left_out else {})}
         self._outbox.put(events.Audit(fields={key: value for key, value in whole.items() if value is not None}))

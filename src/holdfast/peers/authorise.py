@@ -15,10 +15,3 @@ class Authoriser(Protocol):
         None without a login. `action`: one of ACTIONS (access/actions.py). `address`: in the node's own form; "" for a
         dynamic node that is to be created, NODE for what is about the node or about all its queues.
         """
-
-
-class Everyone:
-    """Allows everything to everyone who may log in."""
-
-    def authorise(self, who: str | None, action: str, address: str, *, host: str) -> str | None:
-        return None

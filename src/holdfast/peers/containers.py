@@ -2,7 +2,8 @@
 
 Rules of this file: a container-id is only a claim, so an open connection is never closed for another one: the later one
 is refused. Containers that do not ask for this may share an id, as the connections of one program do. A neighbour's
-name belongs to its session's connection, whoever else uses it.
+name belongs to its session's connection, whoever else uses it. The ids of other users do not count: nobody keeps
+another user out by claiming to be his container.
 """
 
 from collections.abc import Container, Mapping
@@ -18,10 +19,10 @@ ESTABLISHMENT_FAILED: Final = Symbol("amqp:connection-establishment-failed")
 
 
 def answer_open(
-    connections: Mapping[int, Peer], neighbours: Container[str], theirs: Open, ours: Open, *, host: str
+    connections: Mapping[int, Peer], neighbours: Container[str], theirs: Open, ours: Open, *, host: str, who: str | None
 ) -> Error | None:
     """Offers `sole-connection-for-container` to a container that asks for it; returns the error for a second connection
-    of such a container. Containers in other virtual hosts do not count."""
+    of such a container. Containers in other virtual hosts, and of other users than `who`, do not count."""
     asks = asks_to_be_sole(theirs)
     for peer in connections.values():
         other = peer.amqp.remote_open
@@ -29,6 +30,7 @@ def answer_open(
             other is None
             or other is theirs
             or peer.host != host
+            or peer.who != who
             or other.container_id != theirs.container_id
             or not peer.amqp.usable
         ):

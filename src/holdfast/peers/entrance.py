@@ -6,7 +6,7 @@ in; a neighbour's user still needs its password.
 """
 
 from base64 import b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from hmac import digest
 from itertools import compress
 from typing import Final
@@ -21,10 +21,14 @@ from holdfast.peers.audit import NOT_CHECKED, REFUSED, Audit
 from holdfast.peers.hosts import VirtualHosts
 from holdfast.peers.logins import Login, Logins
 from holdfast.peers.peer import Peer, host_of
+from holdfast.settings.hosts import UserConfig
 from holdfast.settings.node import NodeConfig
 
 NONCE_BYTES: Final = 18
 """Of random bytes in a nonce, which is told."""
+
+UNKNOWN_BYTES: Final = 16
+"""Of what stands for a name that is no user's, which may be a password, among the failed logins."""
 
 
 class Entrance:
@@ -40,7 +44,12 @@ class Entrance:
         self._audit = audit
         self._certified: dict[str, dict[HostedName, str]] = {}
         """By certificate: the users whose it is, and their names."""
-        for user in config.users:
+        self.configure(config.users)
+
+    def configure(self, users: Iterable[UserConfig]) -> None:
+        """These have certificates now."""
+        self._certified.clear()
+        for user in users:
             if user.certificate is not None:
                 self._certified.setdefault(user.certificate, {})[user.key] = user.name
 
@@ -90,7 +99,8 @@ class Entrance:
     def authenticator(self, event: ConnectionOpened, peer: Callable[[], Peer]) -> Authenticate:
         """Checks the logins of one connection."""
         accounts, audit = self._accounts, self._audit
-        login = Login(self._logins, host_of(event.peer), accounts)
+        address = host_of(event.peer)
+        login = Login(self._logins, address)
 
         def authenticate(mechanism: str, user: str | None, proof: Proof | None) -> bool:
             here = peer()
@@ -112,20 +122,21 @@ class Entrance:
                 audit.login(here, outcome=REFUSED, mechanism=mechanism)
                 return False
             names = [hosted(host, user or "") for host in hosts]
-            name = names[0] if names else None
-            waits_until = login.waits_until(name)
+            known_user = user if names else None  # another one may be a password
+            whose = user if names and user else accounts.derived(f"login {user!r}")[:UNKNOWN_BYTES]
+            waits_until = login.waits_until(whose)
             if waits_until is not None:
                 raise LoginWaits(waits_until)
+            if login.is_refused:
+                audit.login(here, outcome=NOT_CHECKED, mechanism=mechanism, user=known_user)
+                raise LoginNotChecked
+            accounts.checks.address = address
             fits = [proof(known[each]) for each in names]  # of users of one name the password tells which
-            if not names and accounts.nobody is not None:
+            if not any(fits) and accounts.nobody is not None and not any(map(accounts.looks_stored, names)):
                 proof(accounts.nobody)  # how long it takes does not tell who is known
             here.login_hosts = tuple(compress(hosts, fits))
-            known_user = user if names else None  # another one may be a password
-            try:
-                entered = login.answered(name, any(fits))
-            except LoginNotChecked:
-                audit.login(here, outcome=NOT_CHECKED, mechanism=mechanism, user=known_user)
-                raise
+            entered = any(fits)
+            login.answered(whose, names[0] if names else None, entered=entered)
             if not entered:
                 audit.login(here, outcome=REFUSED, mechanism=mechanism, user=known_user)
             return entered

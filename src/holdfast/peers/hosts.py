@@ -55,20 +55,19 @@ class VirtualHosts:
 
     def enter(self, login_hosts: Sequence[str], hostname: str | None) -> str | Error:
         """The host of a connection whose open has that hostname, or the error that closes it. `login_hosts`: those that
-        its login allows; empty without a login, which allows any."""
+        its login allows; empty without a login, which allows any. A user is not told which others there are."""
         named = self.named(hostname)
-        if named is None:
-            text = f"no virtual host {(hostname or '')[:60]!r} at {self._node!r}"
-            return Error(Symbol(conditions.NOT_FOUND), text)
-        if not login_hosts or named in login_hosts:
+        if named is not None and (not login_hosts or named in login_hosts):
             return named
-        if named != DEFAULT_HOST:
-            text = f"the user is not one of virtual host {named!r}; log in as one of its users"
-        elif len(login_hosts) == 1:
-            return login_hosts[0]
-        else:
+        if named == DEFAULT_HOST:
+            if len(login_hosts) == 1:
+                return login_hosts[0]
             text = "virtual hosts have a user of that name and password each; give the hostname of one"
-        return Error(Symbol(conditions.NOT_ALLOWED), text)
+            return Error(Symbol(conditions.NOT_ALLOWED), text)
+        text = f"no virtual host {(hostname or '')[:60]!r} at {self._node!r}"
+        if login_hosts:  # the same for one that is there
+            text = f"{text} for this user; log in as one of its users"
+        return Error(Symbol(conditions.NOT_FOUND), text)
 
     def too_many_connections(self, host: str, connections: Iterable[Peer]) -> str | None:
         """Why one more connection is too many for the host; None if it is not. `connections`: those that are open."""

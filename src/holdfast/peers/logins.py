@@ -4,17 +4,16 @@ Rules of this file: the first `login_failures_max` failures are answered at once
 `login_retry_s`. After that, one try from that address for that name is checked every `login_retry_s`, also with the
 right password, so that the delay reveals nothing. A try that would wait longer than WAIT_S is refused unchecked, with
 an outcome (sys-temp) that says so, and an honest client tries again. Other addresses, and other names from the same
-address, are not affected, so nobody can lock out a user. All unknown names count as one name. Source:
-docs/adr/0031-failed-logins.md.
+address, are not affected, so nobody can lock out a user. A name that is no user's counts like one that is, and is not
+kept: the tries that are left must not tell the two apart. A try counts from when it is looked at until the password was
+right: who goes away while it waits has had it. Source: docs/adr/0031-failed-logins.md.
 """
 
-from collections.abc import Container
 from itertools import islice
 from typing import Any, Final
 
-from holdfast.amqp.login.exchanges import LoginNotChecked
 from holdfast.amqp.wire.types import Ulong
-from holdfast.broker.entries.host_names import DEFAULT_HOST, HostedName, hosted, read_key
+from holdfast.broker.entries.host_names import HostedName, read_key
 from holdfast.engine.clock import Clock
 from holdfast.peers.users import Users
 from holdfast.settings.limits import Limits
@@ -29,16 +28,21 @@ REMEMBERED_MAX: Final = 10_000
 LISTED_MAX: Final = 20
 """Pairs of address and name in one `status`: those that failed last."""
 
+Whose = str | bytes
+"""For whom a login is: a user's name, whatever its virtual host; or what stands for a name that is no user's."""
+
 
 class Tries:
-    """The tries of one address for one name. `left`: tries that need not wait; below 0 if some wait already."""
+    """The tries of one address for one name. `left`: tries that need not wait; below 0 if some wait already. `user`:
+    whose login failed last; None for no user's name."""
 
-    __slots__ = ("at", "failed", "last_ms", "left", "since_ms")
+    __slots__ = ("at", "failed", "last_ms", "left", "since_ms", "user")
 
     def __init__(self, left: float, now: float, wall_ms: int) -> None:
         self.left = left
         self.at = now
         self.failed = 0
+        self.user: HostedName | None = None
         self.since_ms = self.last_ms = wall_ms
         """When the first failed, and the last, by the wall clock."""
 
@@ -50,20 +54,22 @@ class Logins:
         self.clock = clock
         self._limits = limits
         self._users = users
-        self.tries: dict[tuple[str, HostedName], Tries] = {}
+        self.tries: dict[tuple[str, Whose], Tries] = {}
         self.failed = 0
         self.delayed = 0
         self.refused = 0
         """Refused unread, because too many wait."""
 
-    def look_at(self, host: str, name: HostedName) -> float | None:
-        """When a login from `host` for `name` may be checked, on the scale of the core's `now`; None: never."""
+    def look_at(self, address: str, whose: Whose) -> float | None:
+        """When a login from `address` for that name may be checked, on the scale of the core's `now`; None: never. It
+        counts as a try from now on."""
         now = self.clock.now
-        tries = self.tries.get((host, name))
-        if tries is None:
-            return now
         limits = self._limits
-        tries.left = min(float(limits.login_failures_max), tries.left + (now - tries.at) / limits.login_retry_s)
+        most = float(limits.login_failures_max)
+        tries = self.tries.get((address, whose))
+        if tries is None:
+            tries = self._keep(address, whose, Tries(most, now, self.clock.wall_ms))
+        tries.left = min(most, tries.left + (now - tries.at) / limits.login_retry_s)
         tries.at = now
         wait_s = max(0.0, 1 - tries.left) * limits.login_retry_s
         if wait_s > WAIT_S:
@@ -74,73 +80,84 @@ class Logins:
             self.delayed += 1
         return now + wait_s
 
-    def has_entered(self, host: str, name: HostedName) -> None:
-        """The password was right: the try does not count."""
-        tries = self.tries.get((host, name))
-        if tries is not None:
-            tries.left += 1
-
-    def has_failed(self, host: str, name: HostedName) -> None:
-        """The password was wrong, or there is no such user."""
-        self.failed += 1
-        most = float(self._limits.login_failures_max)
-        wall_ms = self.clock.wall_ms
-        tries = self.tries.pop((host, name), None) or Tries(most - 1, self.clock.now, wall_ms)
-        tries.failed += 1
-        tries.last_ms = wall_ms
-        self.tries[host, name] = tries  # the one that failed last is last
+    def _keep(self, address: str, whose: Whose, tries: Tries) -> Tries:
+        """The one that is kept last is forgotten last."""
+        self.tries.pop((address, whose), None)
+        self.tries[address, whose] = tries
         if len(self.tries) > REMEMBERED_MAX:
             del self.tries[next(iter(self.tries))]
-        use = self._users.by_name.get(name)
+        return tries
+
+    def has_entered(self, address: str, whose: Whose) -> None:
+        """The password was right: the try does not count."""
+        tries = self.tries.get((address, whose))
+        if tries is None:
+            return
+        tries.left += 1
+        if not tries.failed and tries.left >= self._limits.login_failures_max:
+            del self.tries[address, whose]
+
+    def has_failed(self, address: str, whose: Whose, user: HostedName | None) -> None:
+        """The password was wrong, or there is no such user."""
+        self.failed += 1
+        wall_ms = self.clock.wall_ms
+        tries = self.tries.get((address, whose))
+        if tries is None:  # so many others tried meanwhile that it was forgotten
+            tries = Tries(self._limits.login_failures_max - 1.0, self.clock.now, wall_ms)
+        if not tries.failed:
+            tries.since_ms = wall_ms
+        tries.failed += 1
+        tries.last_ms = wall_ms
+        tries.user = user
+        self._keep(address, whose, tries)
+        use = None if user is None else self._users.by_name.get(user)
         if use is not None:
             use.logins_failed += 1
 
     def status(self) -> dict[str, Any]:
-        """The rows of `status`; an unknown name is not shown, because it may be a password."""
+        """The rows of `status`; an unknown name is not shown, because it may be a password: all of one address are one
+        row."""
+        found: dict[tuple[str, HostedName | None], list[Tries]] = {}
+        for (address, _), tries in reversed(self.tries.items()):
+            if tries.failed:
+                found.setdefault((address, tries.user), []).append(tries)
         latest = [
             {
-                "address": host,
-                "user": read_key(name)[1] or None,
-                **({"vhost": found} if (found := read_key(name)[0]) else {}),
-                "failed": Ulong(tries.failed),
-                "since": iso8601(tries.since_ms),
-                "last": iso8601(tries.last_ms),
+                "address": address,
+                "user": read_key(user or "")[1] or None,
+                **({"vhost": host} if (host := read_key(user or "")[0]) else {}),
+                "failed": Ulong(sum(tries.failed for tries in those)),
+                "since": iso8601(min(tries.since_ms for tries in those)),
+                "last": iso8601(max(tries.last_ms for tries in those)),
             }
-            for (host, name), tries in islice(reversed(self.tries.items()), LISTED_MAX)
+            for (address, user), those in islice(found.items(), LISTED_MAX)
         ]
         counts = {"failed": Ulong(self.failed), "delayed": Ulong(self.delayed), "refused": Ulong(self.refused)}
         return {**counts, "latest": latest}
 
 
 class Login:
-    """The login of one connection."""
+    """The login of one connection. `is_refused`: it is not checked, since too many before it have failed."""
 
-    def __init__(self, logins: Logins, host: str, users: Container[HostedName]) -> None:
-        """`host`: the address of the client. `users`: those that have a password."""
+    def __init__(self, logins: Logins, address: str) -> None:
+        """`address`: that of the client."""
         self._logins = logins
-        self._host = host
-        self._users = users
+        self._address = address
         self._at: float | None = None
-        self._refused = False
+        self.is_refused = False
 
-    def waits_until(self, user: HostedName | None) -> float | None:
+    def waits_until(self, whose: Whose) -> float | None:
         """When it must be checked again, because it has to wait; None if it is checked now."""
         logins = self._logins
         if self._at is None:
-            at = logins.look_at(self._host, self._name_of(user))
-            self._refused = at is None
+            at = logins.look_at(self._address, whose)
+            self.is_refused = at is None
             self._at = logins.clock.now if at is None else at
         return self._at if self._at > logins.clock.now else None
 
-    def answered(self, user: HostedName | None, entered: bool) -> bool:
-        """Whether the login succeeds; a failure counts. Raises LoginNotChecked if it was not checked."""
-        if self._refused:
-            raise LoginNotChecked
+    def answered(self, whose: Whose, user: HostedName | None, *, entered: bool) -> None:
+        """It was checked; a failure counts. `user`: None for no user's name."""
         if entered:
-            self._logins.has_entered(self._host, self._name_of(user))
+            self._logins.has_entered(self._address, whose)
         else:
-            self._logins.has_failed(self._host, self._name_of(user))
-        return entered
-
-    def _name_of(self, user: HostedName | None) -> HostedName:
-        return user if user is not None and user in self._users else hosted(DEFAULT_HOST, "")
+            self._logins.has_failed(self._address, whose, user)

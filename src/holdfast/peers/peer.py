@@ -78,6 +78,7 @@ class Adopted(Protocol):
 class Audited(Protocol):
     """The audit log, as far as links know it."""
 
+    def failed(self, peer: "Peer", error: Error) -> None: ...
     def refused(self, peer: "Peer", action: str, address: str) -> None: ...
     def changed(self, peer: "Peer", text: str) -> None: ...
 
@@ -107,9 +108,9 @@ class Peer:
         "_log", "account", "address", "ahead_bytes", "aliases_given", "aliases_taken", "amqp", "audit", "budget_number",
         "certificate", "counted_links",
         "deferred", "dialled", "egress", "features", "handed_bytes", "has_control", "heard_bytes", "held_bytes",
-        "host", "late", "login_hosts", "loopback", "neighbour", "number", "parked_bytes", "pauses", "reply_bytes",
-        "request_bytes", "sends", "stalled", "tls_version", "touched", "unread_bytes", "unsent_bytes", "use",
-        "wake_at", "why_closed", "writable",
+        "host", "late", "login_hosts", "login_told", "loopback", "neighbour", "number", "parked_bytes", "pauses",
+        "reply_bytes", "request_bytes", "sends", "stalled", "tls_version", "touched", "unread_bytes", "unsent_bytes",
+        "use", "wake_at", "why_closed", "writable",
     )  # fmt: skip
 
     def __init__(
@@ -134,6 +135,8 @@ class Peer:
         """The name in the certificate that its peer has shown, and that was checked."""
         self.login_hosts: tuple[str, ...] = ()
         """The virtual hosts that its login may have; none: it came without one, and may have any."""
+        self.login_told = False
+        """Whether the audit log knows how its login ended."""
         self.host = DEFAULT_HOST
         """The virtual host that it is in, from its open on."""
         self.neighbour: Adopted | None = None

@@ -42,14 +42,11 @@ class Use:
         now: float,
         waking: "dict[Use, None]",
     ) -> None:
-        self._own = own = config or UserConfig(name=name, password="")
+        own = config or UserConfig(name=name, password="")
         self.kind = kind
         self.name = name
         self.host = own.vhost
-        self.connections_max = own.connections_max or limits.user_connections_max
-        self.links_max = own.links_max or limits.user_links_max
-        self.unsettled_bytes_max = own.unsettled_bytes_max or limits.user_unsettled_bytes_max
-        self.requests_per_s = own.requests_per_s or limits.user_requests_per_s
+        self._bound_by(own, limits)
         self.connections = 0
         self.links = 0
         self.unsettled_bytes = 0
@@ -67,6 +64,18 @@ class Use:
         self._waking = waking
         self._tokens = float(self.requests_per_s)
         self._at = now
+
+    def _bound_by(self, own: UserConfig, limits: Limits) -> None:
+        self._own = own
+        self.connections_max = own.connections_max or limits.user_connections_max
+        self.links_max = own.links_max or limits.user_links_max
+        self.unsettled_bytes_max = own.unsettled_bytes_max or limits.user_unsettled_bytes_max
+        self.requests_per_s = own.requests_per_s or limits.user_requests_per_s
+
+    def change(self, own: UserConfig, limits: Limits) -> None:
+        """Its bounds are others now: what it has beyond them it keeps."""
+        self._bound_by(own, limits)
+        self.settled(0)
 
     def bound_reached_text(self, count: int, what: str) -> str:
         """The text that it has `count` of `what` (connections or links) and gets no more, with the name of the

@@ -4,8 +4,9 @@ Rules of this file: pure. Nothing of a password or a key is in an error, or in w
 """
 
 import json
+from base64 import b64decode, b64encode
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from holdfast.broker.entries.host_names import DEFAULT_HOST, HostedName, InHost, shown
 from holdfast.errors import ConfigError
@@ -18,6 +19,9 @@ USERS_MAX: Final = 2_000
 BYTES_MAX: Final = 4 * 1024 * 1024
 NAME_BYTES_MAX: Final = 255
 """Of a user's name (RFC 4616 has no bound)."""
+
+SEED_BYTES: Final = 32
+"""Of what a node derives the salts of names that are no user's: with the file, they stay the same over restarts."""
 
 _KEYS: Final = ("name", "vhost", "credential")
 
@@ -39,8 +43,18 @@ def check_user(name: str) -> str:
     return name
 
 
-def parse(text: str) -> tuple[StoredUser, ...]:
-    """The users of a file's text; ConfigError, of one line, where it is no such file."""
+class UserList(NamedTuple):
+    """What a file of users has. `seed`: SEED_BYTES random bytes; b"" in a file that an earlier version wrote."""
+
+    users: tuple[StoredUser, ...]
+    seed: bytes = b""
+
+    def __repr__(self) -> str:
+        return f"UserList({len(self.users)} users)"
+
+
+def parse(text: str) -> UserList:
+    """What a file's text says; ConfigError, of one line, where it is no such file."""
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -56,6 +70,16 @@ def parse(text: str) -> tuple[StoredUser, ...]:
         if user.key in seen:
             raise ConfigError(f"user {shown(user.vhost, user.name)} is listed twice; list it once")
         seen.add(user.key)
+    return UserList(found, _seed(document.get("seed", "")))
+
+
+def _seed(told: object) -> bytes:
+    try:
+        found = b64decode(told, validate=True) if isinstance(told, str) else None
+    except ValueError:
+        found = None
+    if found is None or len(found) not in (0, SEED_BYTES):
+        raise ConfigError(f"invalid seed; expected {SEED_BYTES} bytes in base 64, as `holdfast user` writes it")
     return found
 
 
@@ -69,8 +93,9 @@ def _user(number: int, row: Any) -> StoredUser:
         raise ConfigError(f"user {name!r}: {error}") from None
 
 
-def render(users: tuple[StoredUser, ...]) -> str:
-    """The text of a file with these users; `parse` reads it."""
+def render(told: UserList) -> str:
+    """The text of a file that has that; `parse` reads it."""
+    users, seed = told
     if len(users) > USERS_MAX:
         raise ConfigError(f"there are {len(users)} users; the limit is {USERS_MAX}")
     rows = [
@@ -81,4 +106,5 @@ def render(users: tuple[StoredUser, ...]) -> str:
         }
         for user in users
     ]
-    return json.dumps({"version": VERSION, "users": rows}, indent=1, ensure_ascii=False) + "\n"
+    document = {"version": VERSION, **({"seed": b64encode(seed).decode()} if seed else {}), "users": rows}
+    return json.dumps(document, indent=1, ensure_ascii=False) + "\n"

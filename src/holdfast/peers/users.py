@@ -6,7 +6,7 @@ names are those of the configuration, so their number is bounded.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from holdfast.broker.entries.host_names import DEFAULT_HOST, HostedName, hosted, read_key, shown
@@ -64,8 +64,32 @@ class Users:
         for key in wanted:
             if key not in self.by_name:
                 host, name = read_key(key)
-                user = UserConfig(name=name, password="", vhost=host)  # with the bounds of all
-                self.by_name[key] = Use("user", name, self._limits, user, self._clock.now, self.waking)
+                self._add(UserConfig(name=name, password="", vhost=host))  # with the bounds of all
+
+    def configure(self, users: Sequence[UserConfig], stored: Iterable[HostedName]) -> None:
+        """The users of the node's own file are these now, and those of the file of users are `stored`."""
+        self._configured = {user.key for user in users}
+        for user in users:
+            use = self.by_name.get(user.key)
+            if use is None:
+                self._add(user)
+            else:
+                use.change(user, self._limits)
+        self.know(stored)
+
+    def _add(self, user: UserConfig) -> None:
+        self.by_name[user.key] = Use("user", user.name, self._limits, user, self._clock.now, self.waking)
+
+    def add_neighbour(self, name: str) -> None:
+        """That node is a neighbour from now on."""
+        use = Use("neighbour", name, self._limits, None, self._clock.now, self.waking)
+        self.neighbours.setdefault(name, use)
+
+    def remove_neighbour(self, name: str) -> None:
+        """It is none any more, and has no connection."""
+        use = self.neighbours.pop(name, None)
+        if use is not None:
+            self.waking.pop(use, None)
 
     def all(self) -> list[Use]:
         """The use of each user and each neighbour."""

@@ -305,7 +305,7 @@ class Handing:
             return f"it has passed {annotate.LINKS_MAX} links, the most that a message may"
         item = entry.unpack(value)
         fresh = entry.repack(
-            item._replace(
+            annotate.without_relayed(item)._replace(
                 flags=item.flags & (entry.DURABLE | entry.BLOB),
                 enqueued_ms=self._parts.clock.wall_ms,
                 identity=None,

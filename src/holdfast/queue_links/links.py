@@ -4,12 +4,13 @@ Rules of this file: a link is one row of table `node`. A row of a configured lin
 not have the link any more. A deleted link ends when it holds nothing.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from operator import attrgetter
 from random import Random
 from typing import Any, Final
 
 from holdfast.amqp.wire.types import Ulong
+from holdfast.broker.beginnings import beginning
 from holdfast.broker.cursors.cursor import Cursor
 from holdfast.broker.cursors.entry_consumer import EntrySelector
 from holdfast.broker.cursors.holdings import LINK_PREFIX
@@ -92,7 +93,8 @@ class QueueLinks:
         kept = {
             (hosted(config.vhost, config.source), f"{LINK_PREFIX}{config.name}")
             for name, config in wanted.items()
-            if (row := stored.get(name)) is not None and (config.source, config.mode) == (row.source, "copy")
+            if (row := stored.get(name)) is not None
+            and (config.source, config.mode, config.start) == (row.source, "copy", row.start)
         }
         for queue in self._catalog.queues.values():
             for cursor in [name for name in queue.named if name.startswith(LINK_PREFIX)]:
@@ -215,7 +217,9 @@ class QueueLinks:
         full = self._catalog.subscriptions_full(source)
         if full is not None:
             raise ConfigError(f"{where} cannot be made; {full}")
-        return source.add_cursor(name, "copy", source.head())
+        place = beginning(config.start, source.head(), source.next_sequence)
+        assert place is not None, config.start
+        return source.add_cursor(name, "copy", place)
 
     # ------------------------------------------------------------------------------------------------ rows
 
@@ -223,7 +227,7 @@ class QueueLinks:
         config = link.config
         record = QueueLinkRecord(
             config.source, config.target, config.selector, config.mode, link.link_id, link.is_created, link.is_stopped,
-            config.steps if link.is_created else "",
+            config.steps if link.is_created else "", config.start,
         )  # fmt: skip
         key = ("node", records.queue_link_key(link.config.key))
         self._batch.deletes[:] = [each for each in self._batch.deletes if each != key]
@@ -237,6 +241,41 @@ class QueueLinks:
     @property
     def _batch(self) -> Any:
         return self._parts.turns.gathered.batch
+
+    # ------------------------------------------------------------------------------------------------ the file
+
+    def check(self, wanted: Iterable[LinkConfig]) -> None:
+        """Raises ConfigError if one of them that is new cannot be made; their queues are there."""
+        new = [config for config in wanted if not self._is_configured(config)]
+        for config in new:
+            config.validate()
+            where = f"link {config.name!r}"
+            if config.key in self.by_name:
+                raise ConfigError(f"{where} was made by a request, or has not ended yet; delete it first, or wait")
+            mine = sum(other.vhost == config.vhost for other in new)
+            if (found := len(self.of_host(config.vhost))) + mine > LINKS_MAX:
+                raise ConfigError(f"{where} cannot be made; there are {found} links, and the limit is {LINKS_MAX}")
+            self._compiled(config, where)
+            address = self._address(config, where, is_stored=False)
+            source = self._source(config, where)
+            self._target(config, where, source, address)
+            full = self._catalog.subscriptions_full(source) if config.mode == "copy" else None
+            if full is not None:
+                raise ConfigError(f"{where} cannot be made; {full}")
+
+    def take_up(self, wanted: Iterable[LinkConfig]) -> None:
+        """These are the links of the file from now on, which were checked."""
+        new = {config.key: config for config in wanted}
+        for link in list(self.by_name.values()):
+            if not link.is_created and not link.ended and link.config.key not in new:
+                self.delete(link)
+        for config in new.values():
+            if not self._is_configured(config):
+                self._store(self._add(config, None, is_created=False))
+
+    def _is_configured(self, config: LinkConfig) -> bool:
+        link = self.by_name.get(config.key)
+        return link is not None and not link.is_created and not link.ended
 
     # ------------------------------------------------------------------------------------------------ requests
 
@@ -413,6 +452,7 @@ class QueueLinks:
             "to": config.target,
             "selector": config.selector,
             "mode": config.mode,
+            "start": config.start if isinstance(config.start, str) else Ulong(config.start),
             "configured": not link.is_created,
             "state": self._state(link),
             "moved_total": Ulong(link.moved_total),
@@ -442,4 +482,5 @@ def _of_record(key: HostedName, row: QueueLinkRecord) -> LinkConfig:
         selector=row.selector,
         mode=row.mode,
         steps=row.steps,
+        start=row.start,
     )

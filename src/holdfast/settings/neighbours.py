@@ -18,7 +18,7 @@ PROBE_S_BY_KIND: Final = {"tcp": 0.05, "tls": 0.05, "serial": 1.0}
 class NeighbourConfig:
     """A node that we keep a session with. `remote` HOST:PORT where we dial; None where the other side does.
 
-    `source` HOST or HOST:PORT: the local address that a dial goes out from, the update source of traffic-control §3.2.
+    `local` HOST or HOST:PORT: the local address that a dial goes out from, the update source of traffic-control §3.2.
     `keepalive_s` is how often the link is measured and our marks are told, `probe_s` how soon an idle one is probed
     (None: by the kind of link that a topology says it is; where none does, `keepalive_s`), `hold_time_s` how
     long silence may last (traffic-control §3.2: the session is managed as BGP's; the smaller of both sides' holds).
@@ -28,7 +28,7 @@ class NeighbourConfig:
 
     name: str
     remote: str | None = None
-    source: str | None = None
+    local: str | None = None
     keepalive_s: float = 1.0
     hold_time_s: float = 3.0
     probe_s: float | None = None
@@ -62,8 +62,8 @@ class NeighbourConfig:
                 f"invalid value {self.probe_s} for {where} probe_s; expected a number of seconds from {PROBE_S_MIN:g} "
                 f"to hold_time_s ({self.hold_time_s:g})"
             )
-        if self.source is not None and self.remote is None:
-            raise ConfigError(f"{where} has source without remote; add remote, or remove source")
+        if self.local is not None and self.remote is None:
+            raise ConfigError(f"{where} has local without remote; add remote, or remove local")
         if self.server_name is not None and not self.tls:
             raise ConfigError(f"{where} has server_name without TLS; begin its remote with amqps://, or remove it")
         if self.server_name is not None and (problem := host_problem(self.server_name)):

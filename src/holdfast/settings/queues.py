@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from holdfast.broker.bands import QUIET_S, check_bands
+from holdfast.broker.beginnings import FIRST, check_start
 from holdfast.broker.entries.address import QUEUES_PREFIX, without_alias
 from holdfast.broker.entries.host_names import DEFAULT_HOST, InHost
 from holdfast.errors import ConfigError
@@ -74,7 +75,8 @@ class QueueConfig(InHost):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkConfig(InHost):
     """A link between queues (docs/links.md, `[[link]]`): from the queue `source` of this node to `target`, an address
-    as a client's; `selector` "" for all messages; `steps` as JSON (steps/parsing.py), "" for none."""
+    as a client's; `selector` "" for all messages; `steps` as JSON (steps/parsing.py), "" for none; `start`: where a
+    link that copies begins (broker/beginnings.py)."""
 
     name: str
     source: str
@@ -82,12 +84,18 @@ class LinkConfig(InHost):
     selector: str = ""
     mode: str = "move"
     steps: str = ""
+    start: str | int = FIRST
     vhost: str = DEFAULT_HOST
 
     def validate(self) -> None:
         """Raises ConfigError that names the link and the key."""
         check_name(self.name)
         one_of(f"link {self.name!r} mode", self.mode, LINK_MODES)
+        check_start(f"link {self.name!r} start", self.start)
+        if self.mode != "copy" and self.start != FIRST:
+            raise ConfigError(
+                f"link {self.name!r} cannot have start = {self.start!r}; only a link that copies has a place of its own"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

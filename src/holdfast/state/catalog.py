@@ -55,6 +55,15 @@ class TooManyQueues(ConfigError):
     """The maximum number of queues is reached."""
 
 
+def check_topic(config: QueueConfig) -> None:
+    """Refuses what no topic can be."""
+    if not config.durable:
+        raise ConfigError(f"invalid value false for queue {config.name!r} durable; a topic is durable")
+    if config.priorities:
+        text = "a topic gives its subscriptions what is published in its order"
+        raise ConfigError(f"invalid value true for queue {config.name!r} priorities; {text}")
+
+
 def _kind_of(name: str, *, is_topic: bool) -> QueueKind:
     """The kind of a queue that is stored. No name of a client's begins with `@` or `$` (names.check_name)."""
     if is_topic:
@@ -91,7 +100,7 @@ class Catalog:
         self.work = work
         self.new_uuid = new_uuid
         self.memory = memory
-        self._told = {queue.key: queue for queue in config.queues}
+        self.told = {queue.key: queue for queue in config.queues}
         """What the node's file says of queues."""
         self.queues: dict[HostedName, Queue] = {}
         self.hosts = {DEFAULT_HOST: None} | {item.name: item for item in config.vhosts}
@@ -149,7 +158,7 @@ class Catalog:
         self.hosts.setdefault(config.vhost, None)  # no client can enter a host that the file lacks; its contents stay
         uuid = stored.uuid if self.former is None else self.new_uuid()
         is_transit = config.name.startswith("@")
-        told = self.config.transmission(config.name[1:]) if is_transit else self._told.get(config.key, config)
+        told = self.config.transmission(config.name[1:]) if is_transit else self.told.get(config.key, config)
         settings = stored.settings(told)
         queue = self._make(settings, stored.queue_id, uuid, is_topic=stored.is_topic)
         restoring.queue(queue, stored)
@@ -159,11 +168,8 @@ class Catalog:
     # ------------------------------------------------------------------------------------------------ queues
 
     def _make(self, config: QueueConfig, queue_id: int, uuid: UUID, *, is_topic: bool) -> Queue:
-        if is_topic and not config.durable:
-            raise ConfigError(f"invalid value false for queue {config.name!r} durable; a topic is durable")
-        if is_topic and config.priorities:
-            text = "a topic gives its subscriptions what is published in its order"
-            raise ConfigError(f"invalid value true for queue {config.name!r} priorities; {text}")
+        if is_topic:
+            check_topic(config)
         queue = (Topic if is_topic else Queue)(
             queue_id=queue_id,
             name=config.name,
@@ -188,7 +194,7 @@ class Catalog:
         return queue
 
     def _store(self, queue: Queue) -> None:
-        told, is_topic = self._told.get(queue.key), queue.kind is QueueKind.TOPIC
+        told, is_topic = self.told.get(queue.key), queue.kind is QueueKind.TOPIC
         record = queue_records.pack(queue.queue_id, queue.uuid, queue.config, told, is_topic=is_topic)
         self.work.batch.puts["queues", queue.key.encode()] = record
         self.work.dirty_counters[queue] = None

@@ -23,6 +23,10 @@ LATER_FIELDS: Final[dict[str, Any]] = {
     "deliveries_max": None, "priorities": False, "room_low": 1.0, "room_normal": 1.0, "room_quiet_s": QUIET_S,
 }  # fmt: skip
 """What records of an earlier version lack."""
+LIVE_KEYS: Final = (
+    "bytes_max", "messages_max", "when_full", "deliveries_max", "room_low", "room_normal", "room_quiet_s",
+)  # fmt: skip
+"""What may change while a queue is in use."""
 SELDOM: Final = ("room_low", "room_normal", "room_quiet_s")
 TOPIC_FIELD: Final = "topic"
 TOLD_FIELD: Final = "told"

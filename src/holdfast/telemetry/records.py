@@ -27,6 +27,8 @@ __all__ = [
     "Loss",
     "Message",
     "Node",
+    "Pace",
+    "Paced",
     "Pacing",
     "Paths",
     "Queue",
@@ -153,6 +155,34 @@ class Pacing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """Kind `pace`: what a root knows of a client and gives to it, once an interval."""
+
+    client: str = _declare("name")
+    rate: int = _declare("bytes per second")
+    weight: int = _declare("weight")
+    used: int = _declare("bytes")
+    capacity: int = _declare("bytes")
+    arrivals: int | None = _declare("bytes per second", optional=True)
+    overflow_s: float | None = _declare("seconds", optional=True)
+    vhost: str | None = _declare("name", optional=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paced:
+    """Kind `paced`: what a client knows of a root and of its own queue to it, once an interval."""
+
+    root: str = _declare("name")
+    rate: int | None = _declare("bytes per second", optional=True)
+    weight: int = _declare("weight")
+    used: int = _declare("bytes")
+    capacity: int = _declare("bytes")
+    arrivals: int | None = _declare("bytes per second", optional=True)
+    overflow_s: float | None = _declare("seconds", optional=True)
+    vhost: str | None = _declare("name", optional=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Turns:
     """Kind `turns`: the processor time of the node's turns, once an interval; how many took how long."""
 
@@ -175,7 +205,7 @@ class Turns:
     longer: int = _declare("turns")
 
 
-Body = Node | Queue | Session | Message | Custody | Loss | Paths | Pacing | Turns
+Body = Node | Queue | Session | Message | Custody | Loss | Paths | Pacing | Pace | Paced | Turns
 
 KINDS: Final[Mapping[str, type[Body]]] = {
     "node": Node,
@@ -186,6 +216,8 @@ KINDS: Final[Mapping[str, type[Body]]] = {
     "loss": Loss,
     "paths": Paths,
     "pacing": Pacing,
+    "pace": Pace,
+    "paced": Paced,
     "turns": Turns,
 }
 

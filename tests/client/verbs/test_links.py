@@ -33,6 +33,21 @@ async def test_links_are_created_listed_and_deleted(node: NodeProcess) -> None:
     await run(node, "queue delete raw")
 
 
+async def test_a_copy_begins_where_it_is_told_and_is_stopped_and_started(node: NodeProcess) -> None:
+    await run(node, "send raw --count 3")
+    wrong = await run(node, "link create late --from raw --to late --copy --start last", code=2)
+    assert "expected first, next or a sequence" in wrong
+    assert "only a link that copies" in await run(node, "link create late --from raw --to late --start 3", code=1)
+    assert await run(node, "link create late --from raw --to late --copy --start 3") == "late created\n"
+    assert await run(node, "link stop late") == "late stopped\n"
+    await run(node, "send raw --count 1")
+    assert await run(node, "link start late") == "late started\n"
+    lines = (await run(node, "receive late --count 2 --json")).splitlines()
+    assert [json.loads(line)["sequence"] for line in lines] == [1, 2]
+    (row,) = json.loads(await run(node, "link list --json"))
+    assert (row["start"], row["state"]) == (3, "running")
+
+
 async def test_steps_come_from_a_file(node: NodeProcess, tmp_path: Path) -> None:
     table, steps = tmp_path / "tags.csv", tmp_path / "steps.toml"
     table.write_text("tag,place\na,gate 1\n")

@@ -14,11 +14,13 @@ from holdfast.federation import confirming
 from holdfast.federation.aliases import Heard
 from holdfast.federation.claims import Claims
 from holdfast.federation.federation import Federation
+from holdfast.federation.following import Following
 from holdfast.federation.keeping import Sets
-from holdfast.federation.relaying import Publications, Seen
-from holdfast.federation.rows import VOID
+from holdfast.federation.publications import Publications, Seen
+from holdfast.federation.rows import VOID, Stamp
 from holdfast.federation.serving import Serving
 from holdfast.federation.sets import Edition, Held, Key
+from holdfast.federation.standing import Reached, Standing
 from holdfast.federation.taking import voided
 from holdfast_lab.bindings import drawn
 from holdfast_lab.bindings.drawn import Shape
@@ -60,11 +62,11 @@ def _said_before_stored(self: Federation, now: float) -> Any:
     return writes
 
 
-def _unreachable_withdrawn(self: Federation, topic: str, *given: Any) -> None:
-    _FIND_PARENTS(self, topic, *given)
+def _unreachable_withdrawn(self: Following, topic: str, *given: Any) -> None:
+    _FIND_OF(self, topic, *given)
     for key in list(self.lost_at):
         del self.lost_at[key]
-        self.sets.drop(key)
+        self._sets.drop(key)
 
 
 def _older_taken(self: Federation, neighbour: Any, message: Any) -> None:
@@ -108,19 +110,16 @@ def _refused_kept(self: Sets) -> list[Key]:
     return gone
 
 
-def _any_life(
-    self: Any, bind: Any, since: Any, names: Any, lagging: Any, reachable: Any, now: float, **more: Any
-) -> bool:
-    lives = {name: type(stamp)(since.life, stamp.version) for name, stamp in names.items()} if since else names
-    return bool(_SETTLE(self, bind, since, lives, (), reachable, now, **more))
+def _any_life(self: Standing, since: Stamp) -> Reached:
+    return Reached(tuple(sorted(name for name, stamp in self._names.items() if stamp.version >= since.version)), NOBODY)
 
 
 _RECORDS: Final = Federation.records
 _NEXT: Final = Serving.next
-_FIND_PARENTS: Final = Federation._find_parents_of
+_FIND_OF: Final = Following.find_of
 _CONTENT: Final = Federation._content
 _READ: Final = Heard.read
-_SETTLE: Final = confirming.Confirming.settle
+NOBODY: Final[frozenset[str]] = frozenset()
 
 RULES: Final[dict[str, Rule]] = {
     "stored-before-said": Rule(
@@ -128,7 +127,7 @@ RULES: Final[dict[str, Rule]] = {
     ),
     "refused-is-undone": Rule("a refused commit leaves all as it was", Sets, "refuse", _refused_kept, "failed-commit"),
     "down-withdraws-nothing": Rule(
-        "what is merely down withdraws nothing", Federation, "_find_parents_of", _unreachable_withdrawn, drawn.CHURN
+        "what is merely down withdraws nothing", Following, "find_of", _unreachable_withdrawn, drawn.CHURN
     ),
     "older-not-taken": Rule(
         "a lower stamp is not taken",
@@ -144,9 +143,7 @@ RULES: Final[dict[str, Rule]] = {
     ),
     "one-name-an-alias": Rule("an alias means one name", Heard, "read", _any_alias, "alias-told-for-another-origin"),
     "publications": Rule("copies of a publication are dropped", Publications, "take", _no_publication, drawn.MIXED),
-    "current-life": Rule(
-        "only answers of the current life count", confirming.Confirming, "settle", _any_life, "answer-of-an-old-life"
-    ),
+    "current-life": Rule("only answers of the current life count", Standing, "_of", _any_life, "answer-of-an-old-life"),
     "five-seconds": Rule(
         "who is not listed is not waited for after 5 s",
         confirming,

@@ -75,4 +75,4 @@ class Router:
         self.states.changed = False
         up = self.states.edges()
         self.paths = shortest_paths(up, self.name)
-        return Routes(up, frozenset(self.states.known))
+        return Routes(up)

@@ -12,7 +12,8 @@ from typing import Any, Final, NamedTuple
 from holdfast.broker.subjects import Pattern
 from holdfast.federation.federation import Federation
 from holdfast.federation.keeping import Put
-from holdfast.federation.relaying import Publications, Seen, tagged
+from holdfast.federation.publications import Publications, Seen
+from holdfast.federation.relaying import tagged
 from holdfast.federation.rows import Row
 from holdfast.federation.settings import Bounds, Entry
 from holdfast_lab.bindings.routing import Router

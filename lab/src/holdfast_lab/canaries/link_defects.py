@@ -7,8 +7,9 @@ from collections.abc import Callable
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
+from holdfast.access.current import CurrentAccess
+from holdfast.access.rules import NO_ACCESS
 from holdfast.links.large_receives import Stream
-from holdfast.peers.authorise import Everyone
 from holdfast_lab.canaries.planting import Canary
 
 Function = Callable[..., Any]
@@ -97,7 +98,7 @@ def _unasked_without_an_address(original: Function) -> Function:
 
     def find(self: Any, address: str) -> Any:
         resolver = self.parts.resolver
-        asked, resolver.authoriser = resolver.authoriser, Everyone()
+        asked, resolver.authoriser = resolver.authoriser, CurrentAccess(NO_ACCESS)
         try:
             return original(self, address)
         finally:

@@ -25,7 +25,26 @@ def _no_header(original: Function) -> Function:
     return on_sasl_frame
 
 
+def _free_guesses(original: Function) -> Function:
+    """A login that has failed gives its try back, as one that has succeeded does."""
+
+    def has_failed(self: Any, address: str, whose: Any, user: Any) -> None:
+        original(self, address, whose, user)
+        self.tries[address, whose].left += 1
+
+    return has_failed
+
+
 LOGIN_CANARIES: Final = (
+    Canary(
+        name="guesses-for-nothing",
+        sentence="A failed login uses up none of the tries of its address and name.",
+        target="peers.logins:Logins.has_failed",
+        signature="(self, address: str, whose: str | bytes, user: "
+        "Optional[holdfast.broker.entries.host_names.HostedName]) -> None",
+        broken=_free_guesses,
+        expected="were answered",
+    ),
     Canary(
         name="no-header-after-login",
         sentence="A client sends no protocol header after a login by challenge and response.",

@@ -51,6 +51,7 @@ CAUGHT_BY: Final[dict[str, tuple[int, int]]] = {
     "number-not-wrapped": (5, 50),
     "refused-sender-forgets": (2, 50),
     "rights-remembered": (38, 50),
+    "guesses-for-nothing": (21, 50),
     "no-header-after-login": (30, 100),
     "unasked-without-an-address": (49, 100),
     "browser-asked-as-a-consumer": (65, 150),

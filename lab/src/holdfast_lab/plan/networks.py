@@ -166,7 +166,11 @@ class Topology:
     def _login(self, node: str, other: str) -> dict[str, Any]:
         """Of a pair, whoever dials."""
         pair = "+".join(sorted((node, other)))
-        return {"user": f"user {pair}", "password": f"password {pair}"} if self.logins else {}
+        return {"user": self.login_of(node, other), "password": f"password {pair}"} if self.logins else {}
+
+    def login_of(self, node: str, other: str) -> str:
+        """As whom neighbours log in at each other, where they do."""
+        return f"user {'+'.join(sorted((node, other)))}"
 
     def hosts(self, node: str) -> list[str]:
         """The virtual hosts of that node beside the default one: those that cross, and those of its queues."""

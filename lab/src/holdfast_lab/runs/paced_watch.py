@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.broker.entries import packed
 from holdfast.pacing.pacer import Pacer
+from holdfast.pacing.shaper import LATE_S
 from holdfast_lab.base.client_history import Violation
 from holdfast_lab.sim.node import SimNode
 from holdfast_lab.sim.sim_bed import SimBed
@@ -66,6 +67,8 @@ class _Rate:
         self.pacer = pacer
         self.debt = 0.0
         self.largest = 0
+        self.waiting = False
+        """Whether messages waited for the rate after the turn before: then time in which none left is made good."""
         self.sent: dict[str, tuple[object, int]] = {}
         """By next hop: epoch and number of the last message that was looked at."""
         self.look()
@@ -155,11 +158,17 @@ class PacedWatch:
         else:
             self.paced += len(sizes)
             self.hosts += len(sizes) if known.pacer.origin.group else 0
-            known.debt = max(0.0, known.debt - paid) + sum(sizes)
+            least = -LATE_S * max(known.rate or 0.0, known.base or 0.0) if known.waiting else 0.0
+            known.debt = max(least, known.debt - paid) + sum(sizes)
             if known.debt > known.largest + SLACK_BYTES:
                 over = known.debt - known.largest
                 raise Violation(f"{name} sent {over:.0f} bytes more to {root} than its rate of {known.rate:.0f} allows")
         known.look()
+        known.waiting = self._waits(root, known.core)
+
+    def _waits(self, root: str, core: "NodeCore") -> bool:
+        senders: list[Any] = [hop.senders.get(root) for hop in core.next_hops.values()]
+        return any(sender is not None and sender.waiting for sender in senders)
 
     def _sent(self, root: str, known: _Rate) -> list[int]:
         """Sizes of the client's own messages that left in this turn."""

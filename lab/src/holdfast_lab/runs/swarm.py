@@ -26,6 +26,7 @@ from holdfast_lab.draws.drawn_congestion import with_congestion
 from holdfast_lab.draws.drawn_counted import with_counted
 from holdfast_lab.draws.drawn_disks import with_disks, with_refusals
 from holdfast_lab.draws.drawn_federation import with_federation
+from holdfast_lab.draws.drawn_guesses import with_guesses
 from holdfast_lab.draws.drawn_hostile import with_hostile, with_short_holds
 from holdfast_lab.draws.drawn_hosts import with_crossing, with_hosts
 from holdfast_lab.draws.drawn_knobs import with_small_bounds
@@ -80,6 +81,7 @@ DRAWS: Final[tuple[Draw, ...]] = (
     with_federation,
     with_logins,
     with_counted,
+    with_guesses,
 )
 """What is drawn on top of a plan: aims add knobs to those of the small bounds, and the wire takes one away again where
 LMDB lies under the nodes."""

@@ -24,6 +24,7 @@ from holdfast_lab.workloads.expiring import Expiring
 from holdfast_lab.workloads.federated import Federated
 from holdfast_lab.workloads.fenced import Fenced
 from holdfast_lab.workloads.guarded import Guarded
+from holdfast_lab.workloads.guessing import Guessing
 from holdfast_lab.workloads.in_memory import InMemory
 from holdfast_lab.workloads.leaving import Leaving
 from holdfast_lab.workloads.linked import Linked
@@ -80,6 +81,7 @@ KINDS: Final[dict[str, type[Any]]] = {
         Thin,
         Federated,
         Hostile,
+        Guessing,
     )
 }
 
@@ -114,6 +116,7 @@ __all__ = [
     "Expiring",
     "Federated",
     "Fenced",
+    "Guessing",
     "Hostile",
     "InMemory",
     "Leaving",

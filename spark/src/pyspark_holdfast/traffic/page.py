@@ -79,12 +79,12 @@ def _statements(report: Report) -> list[str]:
          f"{_checked(report, 'fixed, overflow of clients 1 and 3')}"],
         ["9", "with control no overflow occurred", f"{_checked(report, 'weights, overflow')} messages"],
         ["10", "without control client 2's queue was full, with control it was smaller",
-         f"peak {number(fixed['peaks'][1])} of 200 without, {_checked(report, 'weights, peak of client 2')} with"],
+         f"peak {spread(fixed['peaks'][1])} of 200 without, {_checked(report, 'weights, peak of client 2')} with"],
         ["11", "more was sent from client 2 in the burst than outside it",
-         f"{number(said['within'])} against {number(said['outside'])} messages a second"],
+         f"{spread(said['within'], 2)} against {spread(said['outside'], 2)} messages a second"],
         ["12", "the root's queue grew with control",
-         f"mean in the burst {number(said['root_fixed'], 1)} without, {number(said['root_weights'], 1)} with; "
-         f"peak {number(weights['root'])} of 800"],
+         f"mean in the burst {spread(said['root_fixed'])} without, {spread(said['root_weights'])} with; "
+         f"peak {spread(weights['root'])} of 800"],
     ]  # fmt: skip
     return table(["figure", "the paper says (§4.4)", "here"], rows)
 
@@ -95,16 +95,16 @@ def _checks(report: Report) -> list[str]:
         low, high = (number(bound) for bound in check["of_mean"])
         least, most = (number(bound) for bound in check["of_each"])
         rows.append([
-            check["what"], check["expected"], f"{low} to {high}", f"{least} to {most}",
+            check["what"], check["expected"], f"{low} to {high}", f"{least} to {most}", str(check["n"]),
             f"{number(check['mean'])} ± {number(check['deviation'])}",
             f"{number(check['least'])} to {number(check['most'])}", "yes" if check["holds"] else "**no**",
         ])  # fmt: skip
-    heads = ["scenario", "expected", "mean allowed", "each run allowed", "mean ± deviation", "runs", "holds"]
+    heads = ["scenario", "expected", "mean allowed", "each run allowed", "n", "mean ± deviation", "runs", "holds"]
     return table(heads, rows)
 
 
 PAPER_HEADS: Final = (
-    "policy", "overflow", "peaks 1 / 2 / 3 of 200", "root of 800", "Jain", "settles, s",
+    "policy", "n", "overflow", "peaks 1 / 2 / 3 of 200", "root of 800", "Jain", "settles, s",
     "rate changes a minute in the burst, a client", "`load` a second", "`pace` a second",
 )  # fmt: skip
 
@@ -112,13 +112,14 @@ PAPER_HEADS: Final = (
 def _paper_row(row: Report) -> list[str]:
     settles = "–" if row["policy"] == "fixed" or row["settles_s"] is None else number(row["settles_s"], 0)
     return [
-        row["policy"], spread(row["overflow"], 0), _peaks(row), number(row["root"], 0), spread(row["fairness"], 2),
-        settles, number(row["changes_per_min"], 0), number(row["loads_per_s"], 1), number(row["paces_per_s"], 1),
+        row["policy"], str(row["n"]), spread(row["overflow"], 0), _peaks(row), spread(row["root"], 0),
+        spread(row["fairness"], 2), settles, spread(row["changes_per_min"], 0), spread(row["loads_per_s"]),
+        spread(row["paces_per_s"]),
     ]  # fmt: skip
 
 
 def _peaks(row: Report) -> str:
-    return " / ".join(number(peak, 0) for peak in row["peaks"])
+    return " / ".join(spread(peak, 0) for peak in row["peaks"])
 
 
 def _paper(report: Report) -> list[str]:
@@ -126,44 +127,51 @@ def _paper(report: Report) -> list[str]:
 
 
 def _sizes(report: Report) -> list[str]:
-    bursts = [row["burst"] for row in report["limits"]]
+    found = report["limits"]
+    bursts = [row["burst"] for row in found]
     rows = [
-        ["limit, sum of rates at most R", *(number(row["rate"], 0) for row in report["limits"])],
-        ["limit, with the root's space", *(number(row["whole"], 0) for row in report["limits"])],
+        ["limit, sum of rates at most R", *(f"{spread(row['rate'], 0)}; n = {row['rate']['n']}" for row in found)],
+        ["limit, with the root's space", *(f"{spread(row['whole'], 0)}; n = {row['whole']['n']}" for row in found)],
     ]
     by = {(row["policy"], row["burst"]): row for row in report["bursts"]}
     for name in dict.fromkeys(row["policy"] for row in report["bursts"]):
         cells = []
         for burst in bursts:
             row = by[name, burst]
-            times = row["size"] / by["weights", burst]["size"]
-            cells.append(f"{number(row['size'], 0)} ({row['share']:.2f}, {times:.1f} ×)")
+            times = row["size"]["mean"] / by["weights", burst]["size"]["mean"]
+            cells.append(f"{spread(row['size'], 0)} ({spread(row['share'], 2)}, {times:.1f} ×; n = {row['n']})")
         rows.append([name, *cells])
     return table(["messages a second in the burst", *(f"{burst:g}" for burst in bursts)], rows)
 
 
 def _together(report: Report) -> list[str]:
     rows = [
-        [row["policy"], f"{number(row['mean'])} ({number(row['least'])} to {number(row['most'])})"]
+        [row["policy"], str(row["n"]), f"{spread(row, 0)} ({number(row['least'])} to {number(row['most'])})"]
         for row in report["together"]
     ]  # fmt: skip
-    return table(["policy", "messages that overflowed, of 72,000 in the burst"], rows)
+    return table(["policy", "n", "messages that overflowed, of 72,000 in the burst"], rows)
 
 
 def _percent(share: float) -> str:
-    return f"{100 * share:.0f} %" if share >= 0.1 or not share else f"{100 * share:.2g} %"
+    return f"{100 * share:.0f}" if share >= 0.1 or not share else f"{100 * share:.2g}"
+
+
+def _share(found: Mapping[str, float]) -> str:
+    """In percent, with the deviation of one run."""
+    middle = _percent(found["mean"])
+    return f"{middle} %" if found["n"] < 2 else f"{middle} ± {100 * found['deviation']:.2g} %"
 
 
 def _priorities(report: Report) -> list[str]:
     found = report["priorities"]
     rows = [
-        [row["offered"], row["policy"], *(_percent(share) for share in row["classes"]),
-         " / ".join(_percent(share) for share in row["clients"]), number(row["root"], 0)]
+        [row["offered"], row["policy"], str(row["n"]), *(_share(share) for share in row["classes"]),
+         " / ".join(_share(share) for share in row["clients"]), number(row["root"], 0)]
         for row in found
     ]  # fmt: skip
-    heads = ["messages a second 1 / 2 / 3", "policy", "low refused", "normal", "high", "clients 1 / 2 / 3 refused",
-             "root's peak of 800"]  # fmt: skip
-    told = f"Priorities 1, 4 and 8 are drawn for 60, 30 and 10 % of the messages; n = {found[0]['n']}."
+    heads = ["messages a second 1 / 2 / 3", "policy", "n", "low refused", "normal", "high", "clients 1 / 2 / 3 refused",
+             "root's highest peak of 800"]  # fmt: skip
+    told = "Priorities 1, 4 and 8 are drawn for 60, 30 and 10 % of the messages."
     return [told, "", *table(heads, rows)]
 
 
@@ -198,8 +206,8 @@ def _thresholds(report: Report) -> list[str]:
         sized = min((found["n"] for found in row["shares"].values()), default=0)
         cells = [row["thresholds"] or "the paper's, X from X · 10 %", f"{row['n']}; {sized}"]
         if "overflow" in row:
-            cells += [spread(row["overflow"], 0), spread(row["peak"], 0), number(row["fairness"])]
-            cells.append(number(row["changes_per_min"], 0))
+            cells += [spread(row["overflow"], 0), spread(row["peak"], 0), spread(row["fairness"], 2)]
+            cells.append(spread(row["changes_per_min"], 0))
         else:
             cells += [""] * 4
         cells += [spread(row["shares"][burst], 2) if burst in row["shares"] else "" for burst in bursts]
@@ -208,22 +216,22 @@ def _thresholds(report: Report) -> list[str]:
     return table([*heads, *(f"share of its limit at {burst}/s" for burst in bursts)], rows)
 
 
-def _ms(seconds: float) -> str:
-    return number(1_000 * seconds, 0)
+def _ms(found: Mapping[str, float]) -> str:
+    return spread({**found, "mean": 1_000 * found["mean"], "deviation": 1_000 * found["deviation"]}, 1)
 
 
 def _network(report: Report) -> list[str]:
     rows = []
     for row in report["network"]:
-        policy, *cells = _paper_row(row)
+        policy, n, *cells = _paper_row(row)
         more = [""] * 4
         if row["links"] == "VPN":
             more = [
                 f"{_ms(row['message_delay_mean_s'])} ({_ms(row['message_delay_max_s'])})",
-                _ms(row["control_delay_mean_s"]), number(row["packets_lost"], 0), number(row["segments_resent"], 0),
+                _ms(row["control_delay_mean_s"]), spread(row["packets_lost"], 0), spread(row["segments_resent"], 0),
             ]  # fmt: skip
-        rows.append([policy, row["links"], str(row["n"]), *cells, *more])
-    heads = [PAPER_HEADS[0], "links", "n", *PAPER_HEADS[1:], "message, ms: mean (most)", "control, ms",
+        rows.append([policy, row["links"], n, *cells, *more])
+    heads = [PAPER_HEADS[0], "links", *PAPER_HEADS[1:], "message, ms: mean (most)", "control, ms",
              "packets lost", "segments sent again"]  # fmt: skip
     return table(heads, rows)
 
@@ -241,7 +249,7 @@ def _network_sizes(report: Report) -> list[str]:
 def _failures(report: Report) -> list[str]:
     rows = [
         [row["fail"] or "nothing", "yes" if row["fast_reroute"] else "no", row["policy"], str(row["n"]),
-         spread(row["delay"], 2), number(row["lost"], 0), number(row["resent"], 0), spread(row["overflow"], 0),
+         spread(row["delay"], 2), spread(row["lost"], 0), spread(row["resent"], 0), spread(row["overflow"], 0),
          _peaks(row)]
         for row in report["failures"]
     ]  # fmt: skip

@@ -88,7 +88,7 @@ def _figure_8(axes: "Axes", run: Run) -> None:
             [count * BITS / (by * run.step_s) for count in counts],
             where="post", color=colour, linewidth=1, label=f"client {client}",
         )  # fmt: skip
-    _titled(axes, "Figure 8: generated, by the minute", "bps")
+    _titled(axes, f"Figure 8: generated, by the minute (one run, seed {run.seed})", "bps")
 
 
 def _figure_9(axes: "Axes", by: dict[str, Run]) -> None:
@@ -143,18 +143,23 @@ def moving_average(values: Sequence[float], width: int) -> list[float]:
 def _sizes(axes: "Axes", report: dict[str, Any]) -> None:
     bursts = [row["burst"] for row in report["limits"]]
     for key, what in (("rate", "limit, sum of rates at most R"), ("whole", "limit, with the root's space")):
-        axes.plot(bursts, [row[key] for row in report["limits"]], color=INK, linewidth=1,
+        axes.plot(bursts, [row[key]["mean"] for row in report["limits"]], color=INK, linewidth=1,
                   linestyle="--" if key == "rate" else ":", label=what)  # fmt: skip
+    counts = set()
     for name, colour in COLOURS.items():
-        of = sorted((row["burst"], row["size"]) for row in report["bursts"] if row["policy"] == name)
+        of = sorted((row["burst"], row["size"]["mean"], row["size"]["deviation"], row["n"])
+                    for row in report["bursts"] if row["policy"] == name)  # fmt: skip
         if not of:
             continue
-        at, sizes = zip(*of, strict=True)
-        axes.plot(at, sizes, color=colour, linewidth=1, marker="o", markersize=3, label=name)
+        at, sizes, deviations, ns = zip(*of, strict=True)
+        counts |= set(ns)
+        axes.errorbar(at, sizes, deviations, color=colour, linewidth=1, marker="o", markersize=3, capsize=2, label=name)
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_ylim(top=100_000)  # room for the legend
-    axes.set_title("Size of a burst at the first overflow", loc="left", color=INK, fontsize=10)
+    runs = " to ".join(str(count) for count in sorted({min(counts), max(counts)})) if counts else "0"
+    title = f"Size of a burst at the first overflow; n = {runs}, ± one run's deviation"
+    axes.set_title(title, loc="left", color=INK, fontsize=10)
     axes.set_xlabel("messages a second in the burst")
     axes.set_ylabel("messages")
     axes.set_xticks(bursts, [f"{burst:g}" for burst in bursts])

@@ -5,11 +5,10 @@ bounds were worked out beforehand.
 """
 
 from collections.abc import Callable, Sequence
-from statistics import mean
 from typing import Any, Final
 
 from pyspark_holdfast.traffic.acceptance import Check
-from pyspark_holdfast.traffic.runs import Run, grouped
+from pyspark_holdfast.traffic.runs import Run, grouped, spread
 
 CLASSES: Final = ("low", "normal", "high")
 CLIENTS: Final = ("client1", "client2", "client3")
@@ -67,12 +66,12 @@ def named(run: Run) -> str:
 
 
 def rows(runs: Sequence[Run]) -> list[dict[str, Any]]:
-    """Shares are means over the seeds."""
+    """Shares over the seeds: the mean, and how far one run is from it."""
     return [
         {
             "offered": what, "policy": name, "n": len(of),
-            "classes": [mean(each) for each in zip(*(by_class(run) for run in of), strict=True)],
-            "clients": [mean(each) for each in zip(*(by_client(run) for run in of), strict=True)],
+            "classes": [spread(each) for each in zip(*(by_class(run) for run in of), strict=True)],
+            "clients": [spread(each) for each in zip(*(by_client(run) for run in of), strict=True)],
             "root": max(run.metrics["root_peak_messages"] for run in of),
         }
         for (what, name), of in grouped(runs, lambda run: (offered(run), named(run))).items()

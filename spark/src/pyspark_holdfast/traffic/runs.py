@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import mean, stdev
 from typing import Any, Final
 
 from holdfast.errors import ConfigError
@@ -101,3 +102,11 @@ def grouped(runs: Iterable[Run], key: Callable[[Run], Any]) -> dict[Any, list[Ru
     for run in runs:
         found.setdefault(key(run), []).append(run)
     return found
+
+
+def spread(values: Sequence[float]) -> dict[str, float]:
+    """The mean and what is known of how far one run is from it."""
+    deviation = stdev(values) if len(values) > 1 else 0.0
+    return {
+        "mean": mean(values), "deviation": deviation, "least": min(values), "most": max(values), "n": len(values)
+    }  # fmt: skip

@@ -5,12 +5,12 @@ are known by name (benchmarks/sweeps/traffic.toml).
 """
 
 from collections.abc import Sequence
-from statistics import mean, stdev
+from statistics import mean
 from typing import Any, Final
 
 from holdfast.errors import ConfigError
 from pyspark_holdfast.traffic import acceptance, priorities
-from pyspark_holdfast.traffic.runs import Run, grouped, in_grid
+from pyspark_holdfast.traffic.runs import Run, grouped, in_grid, spread
 
 BURST_S: Final = (2_400, 4_200)
 """The paper's (§4.3)."""
@@ -73,29 +73,25 @@ def _checks(paper: Sequence[Run], together: Sequence[Run], sizes: Sequence[Run])
     return checks + acceptance.of_bursts(sizes)
 
 
-def _mean(runs: Sequence[Run], metric: str) -> float:
-    return mean(run.metrics[metric] for run in runs)
-
-
 def _spread(runs: Sequence[Run], metric: str) -> dict[str, float]:
-    values = [run.metrics[metric] for run in runs]
-    deviation = stdev(values) if len(values) > 1 else 0.0
-    return {
-        "mean": mean(values), "deviation": deviation, "least": min(values), "most": max(values), "n": len(values)
-    }  # fmt: skip
+    return spread([run.metrics[metric] for run in runs])
+
+
+def _peaks(runs: Sequence[Run]) -> list[dict[str, float]]:
+    return [spread(values) for values in zip(*(run.by_client("peak_messages") for run in runs), strict=True)]
 
 
 def _comparison(policy: str, runs: Sequence[Run]) -> dict[str, Any]:
     return {
         "policy": policy,
         "overflow": _spread(runs, "overflowed_total"),
-        "peaks": [mean(values) for values in zip(*(run.by_client("peak_messages") for run in runs), strict=True)],
-        "root": _mean(runs, "root_peak_messages"),
+        "peaks": _peaks(runs),
+        "root": _spread(runs, "root_peak_messages"),
         "fairness": _spread(runs, "jain"),
         "settles_s": settling_s(runs),
-        "changes_per_min": _mean(runs, "rate_changes_per_min"),
-        "loads_per_s": _mean(runs, "loads_per_s"),
-        "paces_per_s": _mean(runs, "paces_per_s"),
+        "changes_per_min": _spread(runs, "rate_changes_per_min"),
+        "loads_per_s": _spread(runs, "loads_per_s"),
+        "paces_per_s": _spread(runs, "paces_per_s"),
         "n": len(runs),
     }
 
@@ -124,23 +120,23 @@ def settling_s(runs: Sequence[Run]) -> float | None:
     return float((far[-1] + 1) * runs[0].step_s) if far else 0.0
 
 
-def _statements(paper: Sequence[Run]) -> dict[str, float]:
+def _statements(paper: Sequence[Run]) -> dict[str, Any]:
     by = grouped(paper, lambda run: run.policy)
     if not {"fixed", "weights"} <= set(by):
         return {}
     return {
-        "within": _mean(by["weights"], "rate_in_burst.client2"),
-        "outside": _mean(by["weights"], "rate_outside_burst.client2"),
-        "root_fixed": _mean(by["fixed"], "root_mean_messages_in_burst"),
-        "root_weights": _mean(by["weights"], "root_mean_messages_in_burst"),
+        "within": _spread(by["weights"], "rate_in_burst.client2"),
+        "outside": _spread(by["weights"], "rate_outside_burst.client2"),
+        "root_fixed": _spread(by["fixed"], "root_mean_messages_in_burst"),
+        "root_weights": _spread(by["weights"], "root_mean_messages_in_burst"),
     }
 
 
 def _bursts(sizes: Sequence[Run]) -> Part:
     return [
         {
-            "policy": policy, "burst": burst, "share": _mean(of, "share_of_limit"),
-            "size": _mean(of, "burst_messages"), "n": len(of),
+            "policy": policy, "burst": burst, "share": _spread(of, "share_of_limit"),
+            "size": _spread(of, "burst_messages"), "n": len(of),
         }
         for (policy, burst), of in grouped(sizes, lambda run: (run.policy, run.burst)).items()
     ]  # fmt: skip
@@ -148,8 +144,9 @@ def _bursts(sizes: Sequence[Run]) -> Part:
 
 def _limits(sizes: Sequence[Run]) -> Part:
     return [
-        {"burst": burst, "rate": _mean(of, "limit_messages"), "whole": _mean(of, "limit_whole_messages")}
-        for burst, of in sorted(grouped(sizes, lambda run: run.burst).items())
+        {"burst": burst, "rate": _spread(of, "limit_messages"), "whole": _spread(of, "limit_whole_messages")}
+        for burst, every in sorted(grouped(sizes, lambda run: run.burst).items())
+        for of in [list({run.seed: run for run in every}.values())]  # of all policies it is the same
     ]
 
 
@@ -179,7 +176,7 @@ def _thresholds(runs: Sequence[Run]) -> Part:
                 "overflow": _spread(whole, "overflowed_total"),
                 "peak": _spread(whole, "peak_messages.client2"),
             }
-            row |= {"changes_per_min": _mean(whole, "rate_changes_per_min"), "fairness": _mean(whole, "jain")}
+            row |= {"changes_per_min": _spread(whole, "rate_changes_per_min"), "fairness": _spread(whole, "jain")}
         sized = [run for run in of if run.settings.get("size") == "true"]
         row["shares"] = {
             f"{burst:g}": _spread(one, "share_of_limit")
@@ -203,7 +200,7 @@ def _network(paper: Sequence[Run], runs: Sequence[Run]) -> Part:
         beside = [run for run in direct.get(policy, []) if run.seed in seeds]
         if beside:
             found.append(_comparison(policy, beside) | {"links": "direct"})
-        counted = {name: _mean(of, f"network.{name}") for name in NETWORK_METRICS}
+        counted = {name: _spread(of, f"network.{name}") for name in NETWORK_METRICS}
         found.append(_comparison(policy, of) | {"links": "VPN"} | counted)
     return found
 
@@ -226,9 +223,9 @@ def _failures(runs: Sequence[Run]) -> Part:
         found.append(
             {
                 "policy": policy, "fail": failed, "fast_reroute": rerouted == "true",
-                "delay": _spread(of, "network.message_delay_max_s"), "lost": _mean(of, "network.packets_lost"),
-                "resent": _mean(of, "network.segments_resent"), "overflow": _spread(of, "overflowed_total"),
-                "peaks": [mean(values) for values in zip(*(run.by_client("peak_messages") for run in of), strict=True)],
+                "delay": _spread(of, "network.message_delay_max_s"), "lost": _spread(of, "network.packets_lost"),
+                "resent": _spread(of, "network.segments_resent"), "overflow": _spread(of, "overflowed_total"),
+                "peaks": _peaks(of),
                 "n": len(of),
             }
         )  # fmt: skip

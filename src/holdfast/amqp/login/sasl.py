@@ -61,6 +61,7 @@ class ServerSasl:
         "done",
         "failed",
         "hostname",
+        "mechanism",
         "reason",
         "user",
     )
@@ -78,6 +79,7 @@ class ServerSasl:
         self.user: str | None = None
         self.hostname: str | None = None
         """For which host the client logs in, as it says."""
+        self.mechanism: str | None = None
         self.condition = conditions.UNAUTHORIZED_ACCESS
         self.reason = "the login failed"
 
@@ -90,6 +92,7 @@ class ServerSasl:
         value, _ = decode_composite(body)
         exchange = self._exchange
         if isinstance(value, SaslInit) and exchange is None:
+            self.mechanism = value.mechanism
             if value.mechanism not in self._mechanisms:
                 self.reason = f"the login failed: {_shown(value.mechanism)} is not offered to this connection"
                 return self._outcome(False)

@@ -53,6 +53,8 @@ _MAP32: Final = 0xD1
 _OUR_NAMES: Final = (OWN_PREFIX.encode(), *(name.encode() for name in TOLD_ANEW))
 _MESSAGE_ANNOTATIONS: Final = b"\x00\x53\x72"
 _LINKS_NAME: Final = LINKS.encode()
+_RELAYED: Final = (PUBLICATION, TAGS, RELAY)
+_RELAYED_NAMES: Final = tuple(name.encode() for name in _RELAYED)
 _PUBLISHER: Final = encode(PUBLISHER) + b"\xa0\x10"
 PUBLISHER_BYTES: Final = 16
 
@@ -112,6 +114,16 @@ def links_passed(value: bytes) -> bytes:
         return b""
     found = decoded(count, items).get(LINKS)
     return found if _are_links(found) and isinstance(found, bytes) else b""
+
+
+def without_relayed(item: entry.Entry) -> entry.Entry:
+    """The entry without what relays told each other of its message: as another one than came by them."""
+    items = bytes(item.annotations)
+    if not any(name in items for name in _RELAYED_NAMES):
+        return item
+    notes = {key: part for key, part in notes_of(item).items() if key not in _RELAYED}
+    items = b"".join(encode(key) + encode(part) for key, part in notes.items())
+    return item._replace(annotation_count=2 * len(notes), annotations=memoryview(items))
 
 
 def publisher_items(publisher: bytes) -> bytes:

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 from holdfast.amqp.wire.decoding import decode
 from holdfast.amqp.wire.encoding import encode
 from holdfast.amqp.wire.types import Symbol
+from holdfast.broker.beginnings import FIRST
 from holdfast.broker.stored.ranges import RangeSet
 from holdfast.errors import RemoteProtocolError, StorageError
 
@@ -166,13 +167,21 @@ FEDERATION: Final = b"g"
 """Of a row of table `node`: a topic that goes to a neighbour, as a request made it (federation/stored.py)."""
 
 
+SERVICE: Final = b"/"
+"""Of a row of table `node`: the address that the name of a service means (endpoints/addresses/services.py)."""
+
+
+def service_key(name: str) -> bytes:
+    return SERVICE + name.encode()
+
+
 def queue_link_key(name: str) -> bytes:
     return QUEUE_LINK + name.encode()
 
 
 class QueueLinkRecord(NamedTuple):
     """A link between queues as `LinkConfig` has it; `link_id`: 8 bytes, never used again; `is_created`: created by a
-    request, and not in the configuration; `steps`: those of a created link."""
+    request, and not in the configuration; `steps`: those of a created link; `start`: where the link began."""
 
     source: str
     target: str
@@ -182,6 +191,7 @@ class QueueLinkRecord(NamedTuple):
     is_created: bool
     is_stopped: bool
     steps: str = ""
+    start: str | int = FIRST
 
 
 def pack_queue_link(record: QueueLinkRecord) -> bytes:
@@ -191,6 +201,7 @@ def pack_queue_link(record: QueueLinkRecord) -> bytes:
 def unpack_queue_link(data: bytes) -> QueueLinkRecord:
     fields = unpack_map(data)
     fields.setdefault("steps", "")  # written before there were steps
+    fields.setdefault("start", FIRST)
     return QueueLinkRecord(*(fields[name] for name in QueueLinkRecord._fields))
 
 

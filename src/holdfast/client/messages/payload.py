@@ -12,9 +12,11 @@ from uuid import UUID
 from holdfast.amqp.message.message import Message, split
 from holdfast.amqp.wire import conditions
 from holdfast.amqp.wire.decoding import decode
+from holdfast.amqp.wire.encoding import encode
 from holdfast.amqp.wire.extensions import NUMBER, ORIGIN, PATH
 from holdfast.amqp.wire.types import Described, Symbol, Timestamp, Ulong
-from holdfast.errors import RemoteProtocolError
+from holdfast.client.messages.compose import of_body
+from holdfast.errors import ConfigError, LocalProtocolError, RemoteProtocolError
 
 SEQUENCE: Final = Symbol("x-opt-sequence-number")
 ENQUEUED: Final = Symbol("x-opt-enqueued-time")
@@ -24,6 +26,9 @@ _NUMBER_SECTION: Final = Struct(f">3sBBB{len(_NUMBER_KEY)}sQ")
 _DURABLE: Final = b"\x00\x53\x70\xc0\x02\x01\x41"
 _DATA8: Final = b"\x00\x53\x75\xa0"
 _DATA32: Final = b"\x00\x53\x75\xb0"
+_TEXT8: Final = b"\x00\x53\x77\xa1"
+_TEXT32: Final = b"\x00\x53\x77\xb1"
+_VALUE: Final = b"\x00\x53\x77"
 _MAP32: Final = b"\x00\x53\x72\xd1"
 _SEQUENCE_KEY: Final = b"\xa3\x15x-opt-sequence-number\x80"
 _ENQUEUED_KEY: Final = b"\xa3\x13x-opt-enqueued-time\x83"
@@ -91,15 +96,15 @@ def number_section(number: int) -> bytes:
     return _NUMBER_SECTION.pack(b"\x00\x53\x72", 0xC1, size, 2, _NUMBER_KEY, number)
 
 
-def cut(message: Message | bytes | str) -> Cut:
-    """`message` ready to be sent; bytes or text become one durable message with one data section."""
-    if isinstance(message, str):
-        message = message.encode()
+def cut(message: Message | object) -> Cut:
+    """`message` ready to be sent. A body becomes a durable message: bytes one data section, all else one AMQP value.
+
+    Raises ConfigError for a body that AMQP cannot carry.
+    """
     if isinstance(message, bytes):
-        size = len(message)
-        if size < 256:
-            return Cut(_DURABLE, None, b"".join((_DATA8, bytes((size,)), message)))
-        return Cut(_DURABLE, None, b"".join((_DATA32, size.to_bytes(4, "big"), message)))
+        return Cut(_DURABLE, None, _sized(_DATA8, _DATA32, message))
+    if not isinstance(message, Message):
+        return Cut(_DURABLE, None, _body_of(message))
     head = b""
     if message.header is not None or message.delivery_annotations is not None:
         head = Message(header=message.header, delivery_annotations=message.delivery_annotations).encode()
@@ -112,6 +117,29 @@ def cut(message: Message | bytes | str) -> Cut:
         footer=message.footer,
     ).encode()
     return Cut(head, message.message_annotations or None, bare)
+
+
+def whole(message: Message | object) -> Message:
+    """`message`, or a durable one with this body."""
+    return message if isinstance(message, Message) else of_body(message)
+
+
+def _sized(short: bytes, long: bytes, data: bytes) -> bytes:
+    size = len(data)
+    return b"".join((short, bytes((size,)), data) if size < 256 else (long, size.to_bytes(4, "big"), data))
+
+
+def _body_of(body: object) -> bytes:
+    """The body section of what is not bytes."""
+    if type(body) is str:
+        return _sized(_TEXT8, _TEXT32, body.encode())
+    if isinstance(body, bytearray | memoryview):
+        return _sized(_DATA8, _DATA32, bytes(body))
+    try:
+        return _VALUE + encode(body)
+    except LocalProtocolError as error:
+        expected = "bytes, str, int, float, bool, None, UUID, or a list or dict of these"
+        raise ConfigError(f"invalid body ({error}); expected {expected}") from None
 
 
 def cut_payload(payload: bytes) -> Cut:

@@ -4,21 +4,24 @@ Rules of this file: no loop. A delivery knows its receiver only as a `Settles`, 
 """
 
 from collections.abc import Awaitable, Generator
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, Self
 
 from holdfast.amqp.message.message import Message
 from holdfast.amqp.session import events
 from holdfast.amqp.wire import encoding, performatives
-from holdfast.amqp.wire.performatives import Error
-from holdfast.amqp.wire.types import Symbol
+from holdfast.amqp.wire.performatives import Error, Properties
+from holdfast.amqp.wire.types import MISSING, Symbol
 from holdfast.client.errors import UndecodableMessage
+from holdfast.client.listing import Listed, hidden
 from holdfast.client.messages.reading import read_message
+from holdfast.client.receive.processing import OnError, Processing
 from holdfast.errors import ConfigError, LocalProtocolError, RemoteProtocolError
 
 Outcome = performatives.Rejected | performatives.Modified
 
 ACCEPTED: Final = performatives.Accepted()
 RELEASED: Final = performatives.Released()
+NO_PROPERTIES: Final = Properties()
 
 
 class Settles(Protocol):
@@ -42,12 +45,14 @@ class _Done:
 _DONE: Final = _Done()
 
 
-class Delivery:
+class Delivery(Listed):
     """A message that arrived, and the way to settle it.
 
     It is settled once, by `accept`, `reject`, `release` or `modify`; a second call does nothing. They return at once,
     and the outcome is sent at the end of the event loop's turn: there is no need to await them.
     """
+
+    HIDDEN = hidden("bind", "delivery_id", "link", "settle_within", "tag", "whole")
 
     __slots__ = (
         "_message", "_receiver", "delivery_id", "enqueued_ms", "link", "payload", "sequence", "settled", "tag",
@@ -94,6 +99,66 @@ class Delivery:
                     sequence=self.sequence, enqueued_ms=self.enqueued_ms, payload=self.payload,
                 ) from None  # fmt: skip
         return message
+
+    @property
+    def body(self) -> Any:
+        """The body as a value: the bytes of data sections, an AMQP value as it is, of sequences the elements of all;
+        None where there is no body. Raises as `message`."""
+        message = self.message
+        if message.data is not None:
+            return b"".join(message.data)
+        if message.sequences is not None:
+            return [item for part in message.sequences for item in part]
+        return None if message.value is MISSING else message.value
+
+    @property
+    def properties(self) -> dict[str, Any]:
+        """The application properties; empty where there are none. Raises as `message`."""
+        return self.message.application_properties or {}
+
+    @property
+    def subject(self) -> str | None:
+        """What the message is about. Raises as `message`."""
+        subject: str | None = self._standard.subject
+        return subject
+
+    @property
+    def message_id(self) -> Any:
+        """The id that its sender gave it: text, a whole number, a UUID or bytes. Raises as `message`."""
+        return self._standard.message_id
+
+    @property
+    def correlation_id(self) -> Any:
+        """Of a reply: the id of its request. Raises as `message`."""
+        return self._standard.correlation_id
+
+    @property
+    def reply_to(self) -> str | None:
+        """Where a reply is to go. Raises as `message`."""
+        reply_to: str | None = self._standard.reply_to
+        return reply_to
+
+    @property
+    def delivery_count(self) -> int:
+        """How many deliveries of the message have failed before this one. Raises as `message`."""
+        header = self.message.header
+        return 0 if header is None else header.delivery_count
+
+    @property
+    def _standard(self) -> Properties:
+        return self.message.properties or NO_PROPERTIES
+
+    def process(self, *, on_error: OnError = "retry") -> Processing[Self]:
+        """Settles the message at the end of an `async with` block: accepted, or, if the block raises an exception,
+
+        - `"retry"`: as a failed delivery. The message comes again, and becomes a dead letter once its queue's
+          `deliveries_max` is reached;
+        - `"reject"`: as a dead letter, whose reason is the exception;
+        - `"release"`: put back, as if it had not been delivered.
+
+        A cancelled block releases it. What the block settles itself stays so.
+        """
+        return Processing(self, on_error)
 
     def accept(self) -> Awaitable[None]:
         """Settles it as processed: the message leaves the queue."""

@@ -34,6 +34,8 @@ class DeliveryInParts(Delivery):
     the body.
     """
 
+    HIDDEN = Delivery.HIDDEN | {"arrived", "body", "broke", "head_bytes", "known", "outcome", "unread"}
+
     __slots__ = ("_arrived", "_discarded", "_end", "_parts", "_reader", "_reading", "_unread_bytes", "outcome")
 
     _receiver: HoldsParts
@@ -68,6 +70,10 @@ class DeliveryInParts(Delivery):
             assert isinstance(self._end, HoldfastError), "it is handed out once its head has arrived, or never will"
             raise self._end
         return self._reader.head
+
+    @property
+    def body(self) -> bytes:
+        raise LocalProtocolError(f"{self!r}: its body comes in parts; read it with parts() or save()")
 
     async def parts(self) -> AsyncIterator[bytes]:
         """Yields the body as it arrives, once: the bytes of data sections, or of one binary or text (UTF-8) value.

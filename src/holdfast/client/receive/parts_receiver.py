@@ -38,6 +38,8 @@ class PartsReceiver(Receiver):
     `async for` yields a DeliveryInParts each, when its body begins. The next one comes after the end of that body.
     """
 
+    HIDDEN = Receiver.HIDDEN | {"confirmation"}
+
     def __init__(self, connection: LinkHost, address: str, terms: Terms) -> None:
         super().__init__(connection, address, terms)
         self._resume = None  # nothing is kept of a delivery in parts that could be resumed

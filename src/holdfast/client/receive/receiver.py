@@ -5,21 +5,33 @@ Rules of this file: one task waits at a time. What arrives, and what is kept of 
 
 import asyncio
 from collections import deque
+from types import TracebackType
 from typing import Self
 
 from holdfast.client.errors import ConnectionEnded
-from holdfast.client.link import CLOSE_LIMIT_S
+from holdfast.client.link import CLOSE_LIMIT_S, ClientLink, LinkHandler
+from holdfast.client.listing import Listed, hidden
 from holdfast.client.receive.delivery import Delivery
 from holdfast.client.receive.receiving import ReceivingLink
 from holdfast.errors import LocalProtocolError
 
 
-class Receiver(ReceivingLink):
+class Receiver(ReceivingLink, Listed):
     """Receives messages from one address; made by `Connection.receiver`.
 
     Iterate over it with `async for`, which yields a Delivery each, or take all that has arrived with `batch`, which is
     faster.
     """
+
+    HIDDEN = hidden(LinkHandler, ClientLink, "outage", "holds", "settle", "hold", shown=("failure", "is_over", "ready"))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
 
     def __aiter__(self) -> Self:
         return self

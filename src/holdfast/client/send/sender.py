@@ -9,7 +9,8 @@ already: exactly once (docs/client.md; docs/CUSTODY.md, Producers). Hot path: `p
 
 import asyncio
 from collections.abc import Iterable
-from typing import Final, Literal
+from types import TracebackType
+from typing import Final, Literal, Self
 
 from holdfast.amqp.links.link import Link as EngineLink
 from holdfast.amqp.message.message import Message
@@ -20,10 +21,11 @@ from holdfast.amqp.wire.performatives import Header, TransactionalState
 from holdfast.amqp.wire.types import MISSING as NO_VALUE
 from holdfast.broker.stored.ranges import RangeSet
 from holdfast.client.errors import ClientFull
-from holdfast.client.link import ClientLink, LinkHost, shown
+from holdfast.client.link import ClientLink, LinkHandler, LinkHost, shown
+from holdfast.client.listing import Listed, hidden
 from holdfast.client.messages import payload
 from holdfast.client.messages.bodies import Body, Parts
-from holdfast.client.outcomes import ACCEPTED, Outcome, from_state
+from holdfast.client.outcomes import ACCEPTED, Outcome, check_accepted, from_state
 from holdfast.client.send.outbox import Outbox
 from holdfast.client.send.pending import OnOutcome, PendingMessage
 from holdfast.client.send.transmission import Transmission
@@ -37,12 +39,16 @@ WHEN_FULL: Final = ("wait", "raise")
 Waits = Literal["answers", "attach", "back", "credit", "socket", "window"]
 
 
-class Sender(ClientLink):
+class Sender(ClientLink, Listed):
     """Sends messages to one address; made by `Connection.sender`.
 
     `send` waits for the outcome, `submit` returns a future of it, `post` only counts it. Messages arrive in the order
     of these calls.
     """
+
+    HIDDEN = hidden(
+        LinkHandler, ClientLink, "outage", "decided", "submit_within", shown=("failure", "is_over", "ready")
+    )
 
     def __init__(
         self,
@@ -78,6 +84,14 @@ class Sender(ClientLink):
         self._transmission = Transmission(self, self._outbox, producer=producer, retry_s=connection.retry_s)
 
     # ------------------------------------------------------------------------------------------ for users
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close(drain=kind is None)
 
     @property
     def accepted(self) -> int:
@@ -165,12 +179,22 @@ class Sender(ClientLink):
         """The number that the producer's next message gets; known once it has attached."""
         return 1 if self._numbers is None else self._numbers.next_number
 
-    async def send(self, message: Message | bytes | str, *, number: int | None = None) -> Outcome:
-        """Sends one message and waits for its outcome; with a spool that may be `Spooled`. Arguments as `submit`."""
-        return await (await self.submit(message, number=number))
+    async def send(self, message: Message | object, *, number: int | None = None, check: bool = True) -> Outcome:
+        """Sends one message and waits for its outcome: `Accepted`, or `Spooled` with a spool.
 
-    async def submit(self, message: Message | bytes | str, *, number: int | None = None) -> "asyncio.Future[Outcome]":
+        Raises NotAccepted for any other outcome; `check=False` returns it instead. Arguments and errors otherwise as
+        `submit`.
+        """
+        outcome = await (await self.submit(message, number=number))
+        if check:
+            check_accepted(outcome, self._what)
+        return outcome
+
+    async def submit(self, message: Message | object, *, number: int | None = None) -> "asyncio.Future[Outcome]":
         """Sends one message and returns the future of its outcome. It waits only while too many are in doubt.
+
+        `message` is a Message, or a body: bytes are sent as one data section, and anything else as one AMQP value (str,
+        int, float, bool, None, list, dict, datetime, UUID; docs/client.md, "Bodies"), both durable.
 
         `number` is the producer's own number of the message, from 1, which may be one that was rejected before; None
         takes the next one. Raises ClientFull at the bound with `when_full="raise"` or a full spool, and what ended the
@@ -185,7 +209,7 @@ class Sender(ClientLink):
         return future
 
     async def submit_within(
-        self, message: Message | bytes | str, state: TransactionalState, *, number: int | None = None
+        self, message: Message | object, state: TransactionalState, *, number: int | None = None
     ) -> "asyncio.Future[Outcome]":
         """As `submit`, in a transaction (`Transaction.send` and `submit` call it)."""
         if self._spool is not None:
@@ -200,7 +224,7 @@ class Sender(ClientLink):
         return future
 
     async def post(
-        self, message: Message | bytes | str, *, number: int | None = None, on_outcome: OnOutcome | None = None
+        self, message: Message | object, *, number: int | None = None, on_outcome: OnOutcome | None = None
     ) -> None:
         """Sends one message as `submit` does, but without a future: the cheapest way.
 
@@ -221,6 +245,7 @@ class Sender(ClientLink):
         message: Message | None = None,
         size: int | None = None,
         number: int | None = None,
+        check: bool = True,
     ) -> Outcome:
         """Sends one message of any size, whose body is read while it is sent, and waits for its outcome.
 
@@ -229,6 +254,7 @@ class Sender(ClientLink):
         - `message`: all of the message but body and footer.
         - `size`: bytes of the body, if known beforehand (a file's are): then it is one data section.
         - `number`: as `submit` has it.
+        - `check`: as `send` has it.
 
         What reading `body` raises is raised here, and nothing is sent. If this is cancelled, the message is given up,
         unless all of it was sent: then it stays in doubt until its outcome.
@@ -248,11 +274,14 @@ class Sender(ClientLink):
         cut = payload.cut(message or Message(header=Header(durable=True)))
         pending = self._outbox.enter(cut, number, future, None, source)
         try:
-            return await future
+            outcome = await future
         except asyncio.CancelledError:
             if pending is not None:
                 self._give_up(pending)
             raise
+        if check:
+            check_accepted(outcome, self._what)
+        return outcome
 
     async def drain(self) -> None:
         """Waits until every message has its outcome, those in the spool too; raises what ended the link before that."""
@@ -365,7 +394,7 @@ class Sender(ClientLink):
 
     def _take(
         self,
-        message: Message | bytes | str,
+        message: Message | object,
         number: int | None,
         future: "asyncio.Future[Outcome] | None",
         on_outcome: OnOutcome | None,

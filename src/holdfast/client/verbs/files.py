@@ -116,7 +116,7 @@ class _SendFiles:
         number = index if self._args.resume else None
         self._is_given_back = False
         while True:
-            outcome: Outcome = await sender.send_parts(path, message=message, number=number)
+            outcome: Outcome = await sender.send_parts(path, message=message, number=number, check=False)
             if isinstance(outcome, Accepted):
                 return
             if isinstance(outcome, Rejected) or time.monotonic() - since >= self._args.retry:

@@ -7,8 +7,10 @@ import argparse
 import sys
 from functools import partial
 
+from holdfast.amqp.wire.types import Ulong
+from holdfast.broker.beginnings import FIRST
 from holdfast.client.connection import Connection
-from holdfast.client.verbs.manage import asked, pages, print_json
+from holdfast.client.verbs.manage import asked, print_json
 from holdfast.client.verbs.render import plain
 from holdfast.client.verbs.running import run
 from holdfast.columns import table
@@ -21,6 +23,7 @@ from holdfast.text_files import read_text
 COLUMNS = (
     "name", "mode", "from", "to", "selector", "steps", "state", "moved_total", "dropped_total", "dead_lettered_total"
 )  # fmt: skip
+DONE = {"delete": "deleted", "stop": "stopped", "start": "started"}
 
 
 def link(args: argparse.Namespace) -> int:
@@ -47,7 +50,7 @@ def _steps(args: argparse.Namespace) -> object:
 
 async def _link(connection: Connection, args: argparse.Namespace, *, steps: object) -> None:
     if args.action == "list":
-        links = await pages(connection, "link", "name", {})
+        links = await connection.admin.links()
         if args.json:
             print_json(links)
         elif links:
@@ -61,6 +64,8 @@ async def _link(connection: Connection, args: argparse.Namespace, *, steps: obje
         arguments = {"from": args.source, "to": args.target, "selector": args.selector, "mode": mode}
         if args.steps_file is not None:
             arguments["steps"] = steps
+        if args.start != FIRST:  # nodes of an earlier version do not know the key
+            arguments["start"] = args.start if isinstance(args.start, str) else Ulong(args.start)
     answer = await connection.manage(args.action.upper(), "holdfast:link", args.name, arguments)
     if args.json:
         print_json(answer)
@@ -68,4 +73,4 @@ async def _link(connection: Connection, args: argparse.Namespace, *, steps: obje
         is_new = answer.get("created")
         say(f"{args.name} created" if is_new else f"{args.name} is there already, with these settings")
     else:
-        say(f"{args.name} deleted")
+        say(f"{args.name} {DONE[args.action]}")

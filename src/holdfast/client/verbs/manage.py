@@ -67,16 +67,8 @@ def print_json(value: Any) -> None:
     say(json_line(plain(value)))
 
 
-async def whole_status(connection: Connection) -> dict[str, Any]:
-    """The node's status with all its queues: the node tells a page of them at a time."""
-    answer = await connection.manage("STATUS", "holdfast:node")
-    if answer.pop("queues_more", False):
-        answer["queues"] += await _queues(connection, answer["queues"][-1]["name"])
-    return answer
-
-
 async def _status(connection: Connection, args: argparse.Namespace) -> None:
-    answer = await whole_status(connection)
+    answer = await connection.admin.status()
     if args.json:
         print_json(answer)
         return
@@ -90,7 +82,7 @@ def _room(args: argparse.Namespace) -> dict[str, float | None]:
 async def _queue(connection: Connection, args: argparse.Namespace) -> None:
     kind = "holdfast:queue"
     if args.action == "list":
-        queues = await _queues(connection)
+        queues = await connection.admin.queues()
         if args.json:
             print_json(queues)
             return
@@ -166,7 +158,7 @@ def _held(name: str, answer: dict[str, Any]) -> str:
 
 
 async def _subscription(connection: Connection, args: argparse.Namespace) -> None:
-    found = await _subscriptions(connection, args.queue)
+    found = await connection.admin.subscriptions(args.queue)
     if args.action == "list":
         if args.json:
             print_json(found)
@@ -186,25 +178,3 @@ async def _subscription(connection: Connection, args: argparse.Namespace) -> Non
         print_json(answer)
     else:
         say(f"{args.name} on {queues[0]} deleted")
-
-
-async def _subscriptions(connection: Connection, queue: str | None) -> list[dict[str, Any]]:
-    """Every subscription of the queue, or of all queues, as the node tells them, with the queue's name."""
-    return await pages(connection, "subscription", "queue", {} if queue is None else {"queue": queue})
-
-
-async def _queues(connection: Connection, after: str = "") -> list[dict[str, Any]]:
-    """Every queue whose name comes after that, page by page."""
-    return await pages(connection, "queue", "name", {"after": after} if after else {})
-
-
-async def pages(connection: Connection, what: str, after: str, arguments: dict[str, str]) -> list[dict[str, Any]]:
-    """All that the node tells of `what`: the rows of the first page by `arguments`, of the next by `after`'s last."""
-    found: list[dict[str, Any]] = []
-    while True:
-        answer = await connection.manage("QUERY", f"holdfast:{what}", None, arguments)
-        rows = answer.get(f"{what}s") or []
-        found += rows
-        if not rows or not answer.get("more"):
-            return found
-        arguments = {"after": str(rows[-1][after])}

@@ -20,7 +20,7 @@ def status_lines(told: dict[str, Any]) -> list[str]:
     lines = [_node(told)]
     lines += [f"warning: {line}" for line in told.get("warnings") or ()]
     lines += [*storage_lines(told), *_logins(told), *_measures(told)]
-    for name in ("queues", "refused", "links", "federation", "users", "sessions", "routes", "paces", "paced"):
+    for name in ("queues", "refused", "links", "federation", "users", "sessions", "routes", "pacing", "paces", "paced"):
         lines += _part(name, told.get(name))
     failed = [row | {"user": row.get("user") or UNKNOWN} for row in _logins_of(told).get("latest") or ()]
     lines += _part("failed logins, the latest first", failed)

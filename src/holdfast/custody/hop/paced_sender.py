@@ -62,13 +62,14 @@ class PacedSender(CustodySender):
         else:
             self._send_own(sequence, value)
 
-    def _send_own(self, sequence: int, value: bytes) -> None:
-        """The rate allows it. Of one that has expired only its end goes, which counts nothing."""
+    def _send_own(self, sequence: int, value: bytes, *, waited: bool = False) -> None:
+        """The rate allows it; `waited`: and did not before. Of one that has expired only its end goes, which counts
+        nothing."""
         size = 0 if self.queue.expired(value) else packed.size_of(value)
         number = self.number
         super()._send(sequence, value)
         if self.number != number:  # else it is too large for the neighbour
-            self.pacer.sent(self.clock.now, size)
+            self.pacer.sent(self.clock.now, size, waited=waited)
 
     def _send_run(self, sequences: Sequence[int], values: Sequence[bytes]) -> int:
         if packed.origin_of(values[0]) != self._own():
@@ -96,7 +97,7 @@ class PacedSender(CustodySender):
             if value is not None:  # else it ended meanwhile
                 left -= 1
                 bytes_left -= len(value)
-                self._send_own(sequence, value)
+                self._send_own(sequence, value, waited=True)
         self.due = max(now, self.pacer.ready_at(now))
         self.queue.touch()  # there is room for more in its hands
 

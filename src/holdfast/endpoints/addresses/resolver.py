@@ -24,6 +24,7 @@ from holdfast.endpoints.addresses.dynamic_nodes import (
     properties_of,
 )
 from holdfast.endpoints.addresses.link_refusal import Refusal, permit
+from holdfast.endpoints.addresses.services import SERVICE_PREFIX, Services
 from holdfast.errors import ConfigError
 from holdfast.names import check_name
 from holdfast.peers.authorise import Authoriser
@@ -58,17 +59,24 @@ class Resolver:
         catalog: Catalog,
         forwarding: Forwarding,
         dynamic_nodes: DynamicNodes,
+        services: Services,
         authoriser: Authoriser,
     ) -> None:
         self._config = config
         self._catalog = catalog
         self._forwarding = forwarding
         self._dynamic_nodes = dynamic_nodes
+        self.services = services
         self.authoriser = authoriser
         self.knows = forwarding.knows
 
     def address_of(self, text: str, host: str) -> Address:
-        """Parses an address in that virtual host."""
+        """Parses an address in that virtual host; the name of a service is the address that it is registered for."""
+        if text.startswith(SERVICE_PREFIX):
+            found = self.services.find(host, text[len(SERVICE_PREFIX) :])
+            if found is None:  # refused once it is known that the peer may know this
+                return Address(text, None, host)
+            text = found
         if text == DEAD_LETTERS or text.startswith(PREFIX):
             return Address(text, None, host)
         if text == WAITING:
@@ -167,7 +175,7 @@ class Resolver:
 
     def _local(self, host: str, name: str) -> Queue:
         """The queue of that name in that host, created if the node creates queues on demand."""
-        if name.startswith(PREFIX):
+        if name.startswith((PREFIX, SERVICE_PREFIX)):
             queue = self._catalog.find(host, name)
         else:
             try:
@@ -177,7 +185,8 @@ class Resolver:
             except ConfigError as error:
                 raise Refusal(conditions.INVALID_FIELD, str(error)) from error
         if queue is None:
-            raise Refusal(conditions.NOT_FOUND, f"no queue {name!r} at {self._config.name!r}")
+            what = f"service {name[len(SERVICE_PREFIX) :]!r}" if name.startswith(SERVICE_PREFIX) else f"queue {name!r}"
+            raise Refusal(conditions.NOT_FOUND, f"no {what} at {self._config.name!r}")
         return queue
 
     def transmission(self, destination: str) -> Queue:

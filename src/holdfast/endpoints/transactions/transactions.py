@@ -449,10 +449,14 @@ class Transactions:
             transaction = next(iter(self.timed.values()))
             if transaction.until > now:
                 break
-            del self.timed[transaction.txn_id]
             text = f"the transaction was open for longer than {self._parts.limits.transaction_s:g} s"
-            self.fail(transaction, conditions.TRANSACTION_TIMEOUT, text)
-            self.roll_back(transaction)
+            self.give_up(transaction, text, conditions.TRANSACTION_TIMEOUT)
+
+    def give_up(self, transaction: Transaction, why: str, condition: str = conditions.TRANSACTION_ROLLBACK) -> None:
+        """Rolls back a transaction that is open, whose client is told why with its next operation."""
+        self.timed.pop(transaction.txn_id, None)
+        self.fail(transaction, condition, why)
+        self.roll_back(transaction)
 
     # ------------------------------------------------------------------------------------------------ turns
 

@@ -70,6 +70,9 @@ SUBSCRIPTION: Final = "holdfast:subscription"
 ENTRY: Final = "holdfast:entry"
 NODE: Final = "holdfast:node"
 LINK: Final = "holdfast:link"
+SERVICE: Final = "holdfast:service"
+SESSION: Final = "holdfast:session"
+TRANSACTION: Final = "holdfast:transaction"
 FEDERATION: Final = "holdfast:federation"
 
 

@@ -7,7 +7,17 @@ only read, or that advance a subscription.
 from typing import Any
 
 from holdfast.columns import counted
-from holdfast.management.operations.answers import ENTRY, FEDERATION, LINK, NODE, QUEUE, SUBSCRIPTION, Answer
+from holdfast.management.operations.answers import (
+    ENTRY,
+    FEDERATION,
+    LINK,
+    NODE,
+    QUEUE,
+    SERVICE,
+    SUBSCRIPTION,
+    TRANSACTION,
+    Answer,
+)
 
 
 def told_of(kind: str, operation: str, name: str, queue: str, answer: Answer) -> str | None:
@@ -19,8 +29,15 @@ def told_of(kind: str, operation: str, name: str, queue: str, answer: Answer) ->
         return _of_queue(operation, name, body, created=answer.status == 201)
     if (kind, operation) == (NODE, "FORGET"):
         return f"node {name!r} forgotten"
+    if (kind, operation) == (NODE, "RELOAD"):
+        return f"configuration taken up: {'; '.join(body['changed']) or 'nothing has changed'}"
     if kind == LINK:
         return _of_link(operation, name, body)
+    if kind == SERVICE and operation == "DELETE":
+        return f"service {name!r} removed"
+    if kind == SERVICE:
+        is_new = body.get("created") or body.get("changed")
+        return f"service {name!r} registered for {body['address']!r}" if is_new else None
     if kind == FEDERATION:
         return _of_federation(operation, name, body)
     if kind == ENTRY and operation == "DELETE":
@@ -28,6 +45,8 @@ def told_of(kind: str, operation: str, name: str, queue: str, answer: Answer) ->
     if kind == ENTRY and "to" in body:
         done = {"MOVE": "moved", "REQUEUE": "requeued", "COPY": "copied"}[operation]
         return f"a message of queue {name!r} {done} to {body['to']!r}, sequence {body['sequence']}"
+    if kind == TRANSACTION:
+        return f"transaction {name!r} closed"
     if kind == SUBSCRIPTION:
         what = f"subscription {name!r} on queue {queue!r}"
         if operation == "OPEN" and answer.status == 201:

@@ -1,7 +1,9 @@
-"""The operations of `$management` about connections and the links that peers have attached (docs/management.md).
+"""The operations of `$management` about connections, sessions and the links that peers have attached
+(docs/management.md).
 
-Rules of this file: a connection is identified by its number, which is unique until the node stops; an attachment by its
-connection, channel and handle. A closed connection is told why, and has as much time to close as a refused one.
+Rules of this file: a connection is identified by its number, which is unique until the node stops; a session by its
+connection and channel, an attachment by its handle too. A closed connection is told why, and has as much time to close
+as a refused one.
 """
 
 from collections.abc import Iterator
@@ -12,7 +14,7 @@ from holdfast.amqp.connection import Link, Receiver, Sender
 from holdfast.amqp.wire import conditions
 from holdfast.amqp.wire.performatives import Error, Source, Target
 from holdfast.amqp.wire.types import Symbol, Ulong
-from holdfast.management.operations.answers import ATTACHMENT, CONNECTION, Answer, Refused, Table
+from holdfast.management.operations.answers import ATTACHMENT, CONNECTION, SESSION, Answer, Refused, Table
 from holdfast.management.operations.entities import EntityType
 from holdfast.peers.connections import Connections
 from holdfast.peers.limits.refusals import Refusals
@@ -22,6 +24,7 @@ CONNECTION_ATTRIBUTES: Final = (
     "container_id", "user", "address", "tls", "certificate", "kind", "sessions", "links", "bytes_in", "writable",
     "paused",
 )  # fmt: skip
+SESSION_ATTRIBUTES: Final = ("connection", "channel", "links")
 ATTACHMENT_ATTRIBUTES: Final = ("connection", "direction", "address", "credit", "session")
 CLOSED: Final = "closed by an operator"
 
@@ -47,6 +50,7 @@ class ConnectionOperations:
         """What QUERY tells of them."""
         return (
             EntityType(CONNECTION, CONNECTION_ATTRIBUTES, self._keys, self._connection),
+            EntityType(SESSION, SESSION_ATTRIBUTES, self._sessions, self._session),
             EntityType(ATTACHMENT, ATTACHMENT_ATTRIBUTES, self._attachments, self._attachment),
         )
 
@@ -90,6 +94,18 @@ class ConnectionOperations:
             "writable": peer.writable,
             "paused": sorted(peer.pauses),
         }
+
+    def _sessions(self, host: str, after: str) -> list[tuple[int, int]]:
+        first = _numbers(after, 2)
+        of_host = (peer for peer in self._connections.values() if peer.host == host)
+        found = ((peer.number, session.channel) for peer in of_host for session in peer.amqp.sessions)
+        return sorted(place for place in found if place > first)
+
+    def _session(self, place: tuple[int, int]) -> dict[str, Any]:
+        number, channel = place
+        (links,) = (len(each.links) for each in self._connections[number].amqp.sessions if each.channel == channel)
+        identity = f"{number}/{channel}"
+        return {"name": identity, "identity": identity, "connection": str(number), "channel": channel, "links": links}
 
     def _attachments(self, host: str, after: str) -> list[Attachment]:
         first = _numbers(after, 3)

@@ -16,6 +16,7 @@ from holdfast.management.operations.answers import (
     MANAGEMENT,
     NODE,
     QUEUE,
+    SERVICE,
     SUBSCRIPTION,
     Answer,
     Refused,
@@ -33,7 +34,7 @@ ATTRIBUTES: Final = ("name", "identity", "type")
 """Of every entity."""
 ARGUMENTS: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
     (NODE, "WHERE"): ("message_id", "limit_s"),
-    (QUEUE, "QUERY"): ("after",),
+    (QUEUE, "QUERY"): ("after", "offset"),
     (QUEUE, "CREATE"): (
         "bytes_max",
         "messages_max",
@@ -71,7 +72,10 @@ ARGUMENTS: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
     (SUBSCRIPTION, "ADVANCE"): ("queue", "queue_uuid", "lease_epoch", "sequence"),
     (SUBSCRIPTION, "DELETE"): ("queue",),
     (SUBSCRIPTION, "QUERY"): ("queue", "after"),
-    (LINK, "CREATE"): ("from", "to", "selector", "mode"),
+    (LINK, "CREATE"): ("from", "to", "selector", "mode", "steps", "start"),
+    (SERVICE, "QUERY"): ("after",),
+    (SERVICE, "CREATE"): ("address",),
+    (SERVICE, "UPDATE"): ("address",),
     (FEDERATION, "CREATE"): ("mode", "patterns"),
     (FEDERATION, "TREE"): ("subject",),
 }

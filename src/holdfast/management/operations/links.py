@@ -6,6 +6,7 @@ disk. A link in the configuration file can only be deleted there.
 
 from typing import Any, Final
 
+from holdfast.broker.beginnings import FIRST
 from holdfast.broker.entries.host_names import hosted
 from holdfast.errors import ConfigError
 from holdfast.management.operations.answers import LINK, Answer, Refused, Table, text_of
@@ -15,9 +16,10 @@ from holdfast.queue_links.links import QueueLinks
 from holdfast.settings.queues import LinkConfig
 from holdfast.steps import parsing
 
-_KEYS: Final = ("from", "to", "selector", "mode", "steps")
+LINK_KEYS: Final = ("from", "to", "selector", "mode", "steps", "start")
+"""What CREATE has in its body."""
 LINK_ATTRIBUTES: Final = (
-    *_KEYS, "configured", "state", "moved_total", "dead_lettered_total", "dropped_total", "windows"
+    *LINK_KEYS, "configured", "state", "moved_total", "dead_lettered_total", "dropped_total", "windows"
 )  # fmt: skip
 
 
@@ -51,8 +53,8 @@ class LinkOperations:
 
     def create(self, host: str, name: str, arguments: dict[str, Any]) -> Answer:
         for key in arguments:
-            if key not in _KEYS:
-                raise Refused(400, f"unknown key {key!r}; expected one of {', '.join(_KEYS)}")
+            if key not in LINK_KEYS:
+                raise Refused(400, f"unknown key {key!r}; expected one of {', '.join(LINK_KEYS)}")
         try:
             steps = parsing.as_text(arguments.get("steps") or (), f"link {name!r}")
         except ConfigError as error:
@@ -64,6 +66,7 @@ class LinkOperations:
             selector=text_of(arguments, "selector", ""),
             mode=text_of(arguments, "mode", "move"),
             steps=steps,
+            start=arguments.get("start", FIRST),
             vhost=host,
         )
         found = self._links.by_name.get(config.key)

@@ -1,9 +1,10 @@
-"""The operations of `$management` about the node: its status, where a message is, and a node that left
-(docs/management.md).
+"""The operations of `$management` about the node: its status, its configuration, where a message is, and a node that
+left (docs/management.md).
 
 Rules of this file: one method for each operation, (host, name, arguments) -> Answer. An unknown node is 404.
 """
 
+from collections.abc import Callable
 from typing import Any, Final
 
 from holdfast.broker.entries.host_names import DEFAULT_HOST
@@ -30,13 +31,22 @@ NODE_ATTRIBUTES: Final = ("node", "store", "former_store", "uptime_s", "resident
 class NodeOperations:
     """Status, searches, and nodes that left."""
 
-    def __init__(self, report: NodeStatus, questions: WhereQuestions, routing: RoutesNow) -> None:
+    def __init__(
+        self, report: NodeStatus, questions: WhereQuestions, routing: RoutesNow, reload: Callable[[], Later]
+    ) -> None:
+        """`reload`: has the configuration read and taken up; Refused where that is not possible."""
         self._report = report
         self._questions = questions
         self._routing = routing
+        self._reload = reload
 
     def register(self, table: Table) -> None:
-        table |= {(NODE, "STATUS"): self.status, (NODE, "WHERE"): self.where, (NODE, "FORGET"): self.forget}
+        table |= {
+            (NODE, "STATUS"): self.status,
+            (NODE, "WHERE"): self.where,
+            (NODE, "FORGET"): self.forget,
+            (NODE, "RELOAD"): self.reload,
+        }
 
     def types(self) -> tuple[EntityType, ...]:
         """The row of QUERY."""
@@ -65,6 +75,12 @@ class NodeOperations:
         if not self._questions.ask(host, ids, limit_s, told):
             raise Refused(409, f"{CLIENT_ASKS_MAX} such questions are under way, the most there may be")
         return later
+
+    def reload(self, host: str, name: str, arguments: dict[str, Any]) -> Later:
+        """Takes up the node's configuration, as SIGHUP does; answers what changed, and what waits for a restart."""
+        if host != DEFAULT_HOST:
+            raise Refused(403, "the configuration is the default host's")
+        return self._reload()
 
     def forget(self, host: str, name: str, arguments: dict[str, Any]) -> Answer:
         """Removes a node that left for good from the routing, here and at all reachable nodes."""

@@ -8,6 +8,8 @@ entities.py) adds its own to one table. An unknown operation is 501, one that it
 from collections.abc import Callable
 from typing import Any, Final
 
+from holdfast.access.actions import ADMINISTER, BROWSE, NODE, RECEIVE
+from holdfast.amqp.wire.types import Ulong
 from holdfast.links.disk import Disk
 from holdfast.management.operations.answers import (
     ENTRY,
@@ -19,9 +21,10 @@ from holdfast.management.operations.answers import (
     Operations,
     Refused,
     Table,
+    number_of,
 )
 from holdfast.management.operations.rights import Rights
-from holdfast.management.status.queues import QUEUES_A_PAGE
+from holdfast.management.status.queues import QUEUES_A_PAGE, QueueStatus
 from holdfast.peers.authorise import Authoriser
 from holdfast.state.catalog import WAITING, Catalog
 
@@ -48,6 +51,7 @@ class Management:
         disk: Disk,
         authoriser: Authoriser,
         rights: Rights,
+        queues: QueueStatus,
         *groups: Operations,
         links: Callable[[], int],
     ) -> None:
@@ -56,6 +60,7 @@ class Management:
         self._disk = disk
         self._authoriser = authoriser
         self._rights = rights
+        self._queues = queues
         self._links = links
         self.operations: Table = {}
         for group in groups:
@@ -70,6 +75,8 @@ class Management:
             if function is None:
                 known = ", ".join(f"{operation} of {kind}" for kind, operation in self.operations)
                 raise Refused(501, f"invalid operation {operation!r} of {kind!r}; expected one of {known}")
+            if (kind, operation) == (QUEUE, "QUERY") and who is not None and not self._may(who, ADMINISTER, NODE, host):
+                return self._readable(who, host, arguments)
             for action, address in self._rights.of(host, kind, operation, name, arguments):
                 forbidden = self._authoriser.authorise(who, action, address, host=host)
                 if forbidden is not None:
@@ -79,6 +86,21 @@ class Management:
             return function(host, name, arguments)
         except Refused as refused:
             return refused.answer
+
+    def _may(self, who: str, action: str, address: str, host: str) -> bool:
+        return self._authoriser.authorise(who, action, address, host=host) is None
+
+    def _readable(self, who: str, host: str, arguments: dict[str, Any]) -> Answer:
+        """The queues that somebody may read who is no administrator: who may receive could read all by a copying
+        subscription."""
+
+        def may(name: str) -> bool:
+            return self._may(who, BROWSE, name, host) or self._may(who, RECEIVE, name, host)
+
+        offset = number_of(arguments, "offset", 0)
+        queues, following = self._queues.page_of(host, offset, may)
+        more = {} if following is None else {"offset": Ulong(following)}
+        return Answer(200, "OK", {"queues": queues, "more": following is not None, **more})
 
     def cost_of(self, host: str, kind: str, operation: str, name: str, arguments: dict[str, Any]) -> int:
         """The cost of a request at most, in rows of queues."""

@@ -30,7 +30,7 @@ from holdfast.queue_links.links import QueueLinks
 from holdfast.schema import COUNT, FLAG, NUMBER, SECONDS, TEXT, Keys, Kind
 from holdfast.settings.queues import QueueConfig
 from holdfast.state.catalog import WAITING, Catalog
-from holdfast.state.queue_records import told_fields
+from holdfast.state.queue_records import LIVE_KEYS, told_fields
 from holdfast.state.turns import Turns
 
 NOT_SKIPPED: Final = Answer(
@@ -51,10 +51,6 @@ _QUEUE_KEYS: Final[Keys] = {
     "room_normal": NUMBER,
     "room_quiet_s": SECONDS,
 }
-LIVE_KEYS: Final = (
-    "bytes_max", "messages_max", "when_full", "deliveries_max", "room_low", "room_normal", "room_quiet_s",
-)  # fmt: skip
-"""What UPDATE changes while the queue is in use."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

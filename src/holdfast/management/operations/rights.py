@@ -23,7 +23,8 @@ from holdfast.broker.entries.address import Address
 from holdfast.broker.entries.host_names import HostedName, hosted
 from holdfast.endpoints.addresses.link_refusal import Refusal
 from holdfast.endpoints.addresses.resolver import Resolver
-from holdfast.management.operations.answers import ENTRY, LINK, MANAGEMENT, QUEUE, SUBSCRIPTION
+from holdfast.endpoints.addresses.services import SERVICE_PREFIX
+from holdfast.management.operations.answers import ENTRY, LINK, MANAGEMENT, QUEUE, SERVICE, SUBSCRIPTION
 from holdfast.queue_links.link import QueueLink
 
 Right = tuple[str, str]
@@ -63,10 +64,14 @@ class Rights:
         if kind == SUBSCRIPTION:
             queue = arguments.get("queue")
             yield (RECEIVE, queue) if isinstance(queue, str) and queue else (ADMINISTER, NODE)
+            if operation == "OPEN" and isinstance(queue, str) and self._resolver.makes(Address(queue, None, host)):
+                yield CREATE, queue
         elif kind == LINK and operation == "CREATE":
             yield from self._of_link(host, arguments.get("from"), arguments.get("to"))
         elif kind == LINK and operation != "QUERY" and (link := self._links(hosted(host, name))) is not None:
             yield from self._of_link(host, link.config.source, link.config.target)
+        elif (kind, operation) == (SERVICE, "READ"):
+            yield from self._to(host, f"{SERVICE_PREFIX}{name}", SEND)
         elif (kind, operation) in OF_QUEUES and name:
             yield OF_QUEUES[kind, operation], name
             if operation in ("MOVE", "COPY"):

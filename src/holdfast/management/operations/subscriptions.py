@@ -8,8 +8,10 @@ from operator import attrgetter
 from typing import Any, Final
 
 from holdfast.amqp.wire.types import Ulong
+from holdfast.broker.beginnings import beginning
 from holdfast.broker.cursors.cursor import Cursor
 from holdfast.broker.cursors.holdings import LINK_PREFIX
+from holdfast.broker.entries.address import split_topic
 from holdfast.broker.entries.kinds import QueueKind
 from holdfast.broker.queue import Queue
 from holdfast.broker.topic import Topic
@@ -19,7 +21,7 @@ from holdfast.management.operations.answers import SUBSCRIPTION, Answer, Refused
 from holdfast.management.operations.entities import EntityType
 from holdfast.management.operations.ranges import first_since, measured
 from holdfast.names import check_name
-from holdfast.schema import is_whole, is_whole_within
+from holdfast.schema import is_whole_within
 from holdfast.state.catalog import DEAD_LETTERS, Catalog
 
 GAPS_MAX: Final = 256
@@ -47,19 +49,27 @@ def _subscription_map(queue: Queue, cursor: Cursor) -> dict[str, Any]:
 
 
 def _beginning(queue: Queue, arguments: dict[str, Any]) -> int:
-    """Where a new subscription begins."""
+    """Where a new subscription begins. The arguments were checked."""
     start, head = arguments.get("start", "first"), queue.head()
+    if "start_ms" in arguments:
+        return first_since(queue, head, number_of(arguments, "start_ms"))
+    found = beginning(start, head, queue.next_sequence)
+    assert found is not None
+    return found
+
+
+def _checked_mode(arguments: dict[str, Any]) -> str:
+    """How a subscription reads. Refused for that, or a beginning, that is none: before a queue is made for it."""
+    mode, start = text_of(arguments, "mode", "take"), arguments.get("start", "first")
+    if mode not in ("take", "copy"):
+        raise Refused(400, f"invalid value {mode!r} for mode; expected take or copy")
     if "start_ms" in arguments:
         if "start" in arguments:
             raise Refused(400, "start and start_ms exclude each other; give one of them")
-        return first_since(queue, head, number_of(arguments, "start_ms"))
-    if start == "first":
-        return head
-    if start == "next":
-        return queue.next_sequence
-    if is_whole(start):
-        return min(max(int(start), head), queue.next_sequence)
-    raise Refused(400, f"invalid value {start!r} for start; expected first, next or a sequence")
+        number_of(arguments, "start_ms")
+    elif beginning(start, 1, 1) is None:
+        raise Refused(400, f"invalid value {start!r} for start; expected first, next or a sequence")
+    return mode
 
 
 def _identity(key: tuple[Queue, str]) -> str:
@@ -109,6 +119,10 @@ class SubscriptionOperations:
         queue_name = text_of(arguments, "queue")
         if queue_name.startswith(("@", "$")) and queue_name != DEAD_LETTERS:
             raise Refused(409, f"queue {queue_name!r} belongs to the node")
+        mode = _checked_mode(arguments)
+        topic = split_topic(queue_name)
+        if topic is not None and self._catalog.find(host, queue_name) is None:
+            raise Refused(409, f"{topic[0]!r} is a topic, whose subscriptions are made by links; attach one")
         try:
             check_name(name)
             queue = self._catalog.local(host, queue_name)
@@ -118,9 +132,6 @@ class SubscriptionOperations:
             raise Refused(404, f"no queue {queue_name!r}")
         if queue.kind is QueueKind.TOPIC:
             raise Refused(409, f"{queue.name!r} is a topic, whose subscriptions are made by links; attach one")
-        mode = text_of(arguments, "mode", "take")
-        if mode not in ("take", "copy"):
-            raise Refused(400, f"invalid value {mode!r} for mode; expected take or copy")
         cursor = queue.named.get(name)
         status = 200
         if cursor is None:

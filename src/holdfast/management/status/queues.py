@@ -3,6 +3,7 @@
 Rules of this file: reads, never changes; names of fields are a contract (docs/management.md).
 """
 
+from collections.abc import Callable
 from heapq import nsmallest
 from operator import attrgetter
 from typing import Any, Final
@@ -42,6 +43,13 @@ class QueueStatus:
         mine = (queue for queue in self._catalog.of_host(host) if queue.name > after)
         found = nsmallest(QUEUES_A_PAGE + 1, mine, key=attrgetter("name"))
         return [self.of(queue) for queue in found[:QUEUES_A_PAGE]], len(found) > QUEUES_A_PAGE
+
+    def page_of(self, host: str, offset: int, may: Callable[[str], bool]) -> tuple[list[dict[str, Any]], int | None]:
+        """Those that `may` allows of a page of that host's queues by name, from the one at `offset` on; and the offset
+        of the next page, None if this is the last. A place is said by its number, since a name may not be for all."""
+        found = nsmallest(offset + QUEUES_A_PAGE + 1, self._catalog.of_host(host), key=attrgetter("name"))[offset:]
+        rows = [self.of(queue) for queue in found[:QUEUES_A_PAGE] if may(queue.name)]
+        return rows, offset + QUEUES_A_PAGE if len(found) > QUEUES_A_PAGE else None
 
     def of(self, queue: Queue) -> dict[str, Any]:
         """One queue as `status` and `queue list` show it."""

@@ -116,6 +116,7 @@ class NodeStatus:
         tell(partial(_routing, routing))
         tell(partial(binding_status.status, bindings))
         if rates.root is not None:
+            tells("pacing", rates.root.shared)
             tells("paces", rates.root.given)
         if config.pacing.roots:
             tells("paced", rates.kept)

@@ -8,6 +8,7 @@ import asyncio
 import logging
 import os
 import ssl
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -90,13 +91,25 @@ class Certificates:
         _log.info("TLS: the certificates have changed; new connections use them")
         return True
 
+    def prepare(self, files: TlsFiles, *, dials: bool) -> Callable[[], None]:
+        """Reads those files, which may be others than before; what it returns has new connections use them. Raises
+        ConfigError if they cannot be used."""
+        if self._serves and files.certificate is None:
+            raise ConfigError("node listen has amqps:// without [tls] certificate_file; give one")
+        state = _state_of(files)
+        server, client = _made(files, serves=self._serves, dials=dials)
+
+        def use() -> None:
+            self._files, self._seen, self._told, self._dials = files, state, None, dials
+            self._server, self._client = server, client
+
+        return use
+
     def _state(self) -> _State:
-        return tuple(_stamp(path) for _, path in self._files.named)
+        return _state_of(self._files)
 
     def _load(self) -> None:
-        server = _server_context(self._files) if self._serves else None
-        client = _client_context(self._files) if self._dials else None
-        self._server, self._client = server, client
+        self._server, self._client = _made(self._files, serves=self._serves, dials=self._dials)
 
 
 def certificates_of(settings: NodeSettings) -> Certificates | None:
@@ -104,6 +117,14 @@ def certificates_of(settings: NodeSettings) -> Certificates | None:
     serves = bool(settings.listen_tls)
     dials = any(neighbour.tls for neighbour in settings.core.neighbours)
     return Certificates(settings.tls, serves=serves, dials=dials) if serves or dials else None
+
+
+def _made(files: TlsFiles, *, serves: bool, dials: bool) -> tuple[ssl.SSLContext | None, ssl.SSLContext | None]:
+    return _server_context(files) if serves else None, _client_context(files) if dials else None
+
+
+def _state_of(files: TlsFiles) -> _State:
+    return tuple(_stamp(path) for _, path in files.named)
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:

@@ -38,16 +38,28 @@ class Dials:
         """Whose certificate it must be, by neighbour, where TLS is spoken."""
         self._remotes: dict[str, HostPort] = {}
         self._sources: dict[str, HostPort] = {}
-        for neighbour in neighbours:
+        self.under_way: dict[str, asyncio.Task[None]] = {}
+        """By neighbour; a fresh dial takes the place of one that is under way."""
+        self._neighbours: dict[str, NeighbourConfig] = {}
+        self.configure(neighbours, certificates)
+
+    def configure(self, neighbours: Iterable[NeighbourConfig], certificates: Certificates | None) -> None:
+        """These are the neighbours from now on; dials of others, and of those that changed, end."""
+        before, self._neighbours = self._neighbours, {each.name: each for each in neighbours}
+        self._certificates = certificates
+        for table in (self._server_names, self._remotes, self._sources):
+            table.clear()
+        for neighbour in self._neighbours.values():
             if neighbour.remote is not None:
                 where = parse_host_port("neighbour remote", neighbour.remote, port_min=1)
                 self._remotes[neighbour.name] = where
                 if neighbour.tls:
                     self._server_names[neighbour.name] = neighbour.server_name or where.host
-            if neighbour.source is not None:
-                self._sources[neighbour.name] = parse_source("neighbour source", neighbour.source)
-        self.under_way: dict[str, asyncio.Task[None]] = {}
-        """By neighbour; a fresh dial takes the place of one that is under way."""
+            if neighbour.local is not None:
+                self._sources[neighbour.name] = parse_source("neighbour local", neighbour.local)
+        for name, task in list(self.under_way.items()):
+            if before.get(name) != self._neighbours.get(name):
+                task.cancel()
 
     @property
     def wanted(self) -> bool:
@@ -74,7 +86,11 @@ class Dials:
         return self._certificates.dialled(server_name)
 
     async def _dial(self, neighbour: str) -> None:
-        where = self._remotes[neighbour]
+        where = self._remotes.get(neighbour)
+        if where is None:  # it was removed, or dials this node now
+            self._feed(ConnectFailed(neighbour=neighbour, reason="it has no remote any more"))
+            self.under_way.pop(neighbour, None)
+            return
         source = self._sources.get(neighbour)
         try:
             own = await dial(where.host, where.port, source=source)
@@ -86,7 +102,7 @@ class Dials:
                 raise
         except asyncio.CancelledError:
             if self.under_way.get(neighbour) is asyncio.current_task():  # otherwise a new one has replaced it
-                self._feed(ConnectFailed(neighbour=neighbour, reason="the node is ending"))
+                self._feed(ConnectFailed(neighbour=neighbour, reason="given up"))
         except OSError as error:
             way = f"{source} to {where}" if source is not None else str(where)
             self._feed(ConnectFailed(neighbour=neighbour, reason=f"{way}: {describe(error)}"))

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from holdfast.errors import ConfigError
+from holdfast.node.process.appending import Opened
 from holdfast.node.process.behind import WriteBehind
 from holdfast.units import iso8601
 
@@ -39,13 +39,18 @@ class TelemetryFile:
         self._bytes = 0
         self._broken_line = False
         self._complained = self._closed = False
-        try:
-            self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, self.mode)
-        except OSError as error:
-            raise ConfigError(
-                f"{self.what} file {str(path)!r} cannot be opened ({error.strerror}); give a file that can be written"
-            ) from None
+        self._fd = Opened(self.what, path, self.mode).fd
         self._behind = WriteBehind(f"holdfast-{self.what}", self._write, bytes_max=WAITING_BYTES_MAX, gather_s=GATHER_S)
+
+    def reopen(self, path: Path) -> Opened:
+        """Opens the file anew, perhaps after it was moved away, or another one; `use` has lines go there. ConfigError
+        if that is not possible. It may be called in any thread."""
+        return Opened(self.what, path, self.mode)
+
+    def use(self, opened: Opened) -> None:
+        """Lines go there from now on; none is lost."""
+        self._path, self._complained = opened.path, False
+        opened.take_place_of(self._fd)
 
     def add(self, line: bytes) -> None:
         """Collects one line, which ends with a newline."""

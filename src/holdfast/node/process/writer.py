@@ -37,6 +37,8 @@ class CommitWriter:
         self._jobs: SimpleQueue[Commit | None] = SimpleQueue()
         self._in_flight = False
         self._handed_at = 0.0
+        self.took_s = 0.0
+        """From the last commit that was handed over to its answer."""
         self._thread = threading.Thread(target=self._run, name="holdfast-writer", daemon=True)
 
     def start(self) -> None:
@@ -67,6 +69,7 @@ class CommitWriter:
 
     def _answer(self, number: int, error: Exception | None) -> None:
         self._in_flight = False
+        self.took_s = time.monotonic() - self._handed_at
         self._done(number, error)
 
     def _run(self) -> None:

@@ -13,6 +13,10 @@ class Allowances:
         self._burst = burst
         self._by_name: dict[str, Allowance] = {}
 
+    def forget(self, name: str) -> None:
+        """Nothing is known of that peer any more: it has its whole allowance again."""
+        self._by_name.pop(name, None)
+
     def count(self, name: str) -> bool:
         """Counts one request of that peer; False where it is one too many."""
         now = self._clock.now

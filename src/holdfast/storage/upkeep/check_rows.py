@@ -178,6 +178,9 @@ class Rows:
             key.decode()
             records.unpack_queue_link(value)
             return
+        if key[:1] == records.SERVICE:
+            key.decode(), value.decode()
+            return
         if key[:1] == records.FEDERATION:
             federation.check_row(key, value)
             return

@@ -1,0 +1,105 @@
+"""Runs the pipeline that a file describes: `holdfast pipeline run` (docs/spark.md, "Jobs").
+
+Rules of this file: knows Spark and directories, no terminal and no signals. Everything that can be wrong is checked
+before Spark starts.
+"""
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from holdfast.errors import ConfigError
+from pyspark_holdfast.checkpoint import Checkpoint
+from pyspark_holdfast.ingest import check_pair
+from pyspark_holdfast.job_file import Job
+from pyspark_holdfast.options import SourceOptions, parse_options
+from pyspark_holdfast.queries import Progress, run_queries
+from pyspark_holdfast.sink_options import parse_sink_options
+
+
+def source_options(job: Job) -> dict[str, str]:
+    """All options of the job's source."""
+    options = {**job.source, "checkpoint": str(job.checkpoint)}
+    if job.sink.path is not None:
+        options["sinkPath"] = str(job.sink.path)
+    return options
+
+
+def sink_options(job: Job) -> dict[str, str]:
+    """All options of the job's sink."""
+    options = {**job.sink.options, "checkpointLocation": str(job.checkpoint)}
+    if job.sink.path is not None:
+        options["path"] = str(job.sink.path)
+    return options
+
+
+def check_job(job: Job) -> SourceOptions:
+    """The options of the source. Raises ConfigError where the job cannot run."""
+    options = parse_options(source_options(job))
+    if options.subscription is None:
+        raise ConfigError("source.subscription is missing; expected the name of this job's place in its queues")
+    if job.sink.path is not None:
+        check_pair(job.sink.path, job.checkpoint)
+    if job.sink.format == "holdfast":
+        sink = parse_sink_options(sink_options(job))
+        for url in options.urls:
+            if sink.url == url and sink.address in (None, *(address.name for address in options.addresses)):
+                raise ConfigError(
+                    f"the sink writes into queue {sink.address or options.address!r} at {url}, which the source reads; "
+                    "give sink.address another"
+                )
+    return options
+
+
+def start_job(spark: SparkSession, job: Job, *, available_now: bool) -> StreamingQuery:
+    """The job's query, running."""
+    reader = spark.readStream.format("holdfast")
+    for key, value in source_options(job).items():
+        reader = reader.option(key, value)
+    return _writing(reader.load(), job, available_now=available_now)
+
+
+def _writing(rows: DataFrame, job: Job, *, available_now: bool) -> StreamingQuery:
+    writer = rows.writeStream.format(job.sink.format).outputMode("append")
+    for key, value in sink_options(job).items():
+        writer = writer.option(key, value)
+    if job.sink.partition_by:
+        writer = writer.partitionBy(*job.sink.partition_by)
+    if available_now:
+        return writer.trigger(availableNow=True).start()
+    return writer.trigger(processingTime=f"{max(1, round(job.trigger_s * 1000))} milliseconds").start()
+
+
+def run_job(
+    spark: SparkSession,
+    job: Job,
+    stop: threading.Event,
+    tell: Callable[[Progress], None],
+    *,
+    available_now: bool,
+) -> Progress:
+    """Runs until `stop` is set, or to the end with `available_now`; `tell` hears of each batch. Raises HoldfastError
+    with one line where the query fails."""
+    return run_queries(spark, lambda: start_job(spark, job, available_now=available_now), stop, tell)
+
+
+def places_of(options: SourceOptions) -> Mapping[str, int]:
+    """By queue, the sequence below which every message is in the sink, as the checkpoint proves."""
+    assert options.checkpoint is not None and options.subscription is not None
+    proven = Checkpoint(options.checkpoint, options.subscription).proven()
+    if proven is None:
+        return {}
+    return {key: place.seq for line in proven.lines for key, place in sorted(line.places.items())}
+
+
+def summary(progress: Progress, seconds: float, places: Mapping[str, int]) -> dict[str, Any]:
+    """The last line that the verb prints."""
+    return {
+        "rows": progress.rows,
+        "batches": progress.batches,
+        "seconds": round(seconds, 3),
+        "at": dict(places),
+    }

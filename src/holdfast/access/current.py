@@ -1,0 +1,47 @@
+"""The rules of a node as they are now: they may change while it runs (docs/adr/0087-reload.md).
+
+Rules of this file: one object is asked for the node's whole life, so that nobody keeps rules of before.
+"""
+
+from holdfast.access.lists import AccessLists
+from holdfast.access.rules import AccessConfig
+
+
+class CurrentAccess:
+    """Answers by the rules of now what a client may do; an `Authoriser` (peers/authorise.py). Without rules everything
+    is allowed to who may log in."""
+
+    def __init__(self, config: AccessConfig) -> None:
+        self._lists = _lists(config)
+
+    @property
+    def has_rules(self) -> bool:
+        """Whether anything is forbidden."""
+        return self._lists is not None
+
+    def authorise(self, who: str | None, action: str, address: str, *, host: str) -> str | None:
+        """As `AccessLists`."""
+        return None if self._lists is None else self._lists.authorise(who, action, address, host=host)
+
+    def change(self, config: AccessConfig) -> "Differs":
+        """These are the rules from now on, valid ones. Returns about whom they say something else than before."""
+        before, self._lists = self._lists, _lists(config)
+        return Differs(before, self._lists)
+
+
+class Differs:
+    """Tells about which users two lists of rules differ."""
+
+    def __init__(self, before: AccessLists | None, after: AccessLists | None) -> None:
+        self._before = before
+        self._after = after
+
+    def __call__(self, user: str | None, host: str) -> bool:
+        before, after = self._before, self._after
+        if before is None or after is None:
+            return before is not after
+        return before.about(user, host) != after.about(user, host)
+
+
+def _lists(config: AccessConfig) -> AccessLists | None:
+    return AccessLists(config) if config.rules else None

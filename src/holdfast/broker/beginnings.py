@@ -1,0 +1,30 @@
+"""Where a reader of a queue begins that has a place of its own: a subscription by sequence, a link that copies.
+
+Rules of this file: pure. A sequence that is no more, or not yet, in the queue is the nearest place that is.
+"""
+
+from typing import Final
+
+from holdfast.errors import ConfigError
+from holdfast.schema import is_whole, is_whole_within
+
+FIRST: Final = "first"
+"""At the first message in the queue."""
+NEXT: Final = "next"
+"""At the next one to come."""
+SEQUENCES_END: Final = 1 << 63
+
+
+def check_start(where: str, start: object) -> None:
+    """Raises ConfigError that names `where` unless a reader may begin there."""
+    if not (isinstance(start, str) and start in (FIRST, NEXT)) and not is_whole_within(start, 0, SEQUENCES_END):
+        raise ConfigError(f"invalid value {start!r} for {where}; expected first, next or a sequence")
+
+
+def beginning(start: object, head: int, next_sequence: int) -> int | None:
+    """The sequence at which a reader begins; `head`: the first in the queue; None if `start` is no such place."""
+    if start == FIRST:
+        return head
+    if start == NEXT:
+        return next_sequence
+    return min(max(int(start), head), next_sequence) if is_whole(start) else None

@@ -1,0 +1,94 @@
+"""One request and its reply, over a connection's links.
+
+Rules of this file: senders are kept for the next request or reply to their addresses, up to SENDERS_MAX; the one that
+was not used for the longest time is closed first.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Final, Protocol
+
+from holdfast.amqp.message.message import Message
+from holdfast.amqp.wire.performatives import Properties
+from holdfast.client.errors import NoReply
+from holdfast.client.messages import payload
+from holdfast.client.receive.delivery import Delivery
+from holdfast.client.replies import Replies
+from holdfast.client.send.sender import Sender
+from holdfast.errors import ConfigError
+
+REQUEST_LIMIT_S: Final = 60.0
+SENDERS_MAX: Final = 64
+
+
+class Makes(Protocol):
+    """What conversations need of their connection."""
+
+    def sender(self, address: str) -> Any:
+        """Attaches a sender, once awaited."""
+
+
+class Conversation:
+    """The requests and replies of one connection. `replies`: makes the link for replies, or gives the one that lives;
+    `fresh_id`: an id that no other request of this program has."""
+
+    def __init__(self, connection: Makes, replies: Callable[[], Replies], fresh_id: Callable[[], str]) -> None:
+        self._connection = connection
+        self._replies = replies
+        self._fresh_id = fresh_id
+        self._senders: dict[str, asyncio.Task[Sender]] = {}
+        """By address, the one that was not used for the longest time first."""
+
+    async def request(self, address: str, message: Message | object, limit_s: float) -> Delivery:
+        """See `Connection.request`."""
+        replies = self._replies()
+        wanted = payload.whole(message)
+        properties = wanted.properties or Properties()
+        if properties.message_id is None:
+            properties = replace(properties, message_id=self._fresh_id())
+        if properties.correlation_id is None:  # some that answer repeat this, others the message-id
+            properties = replace(properties, correlation_id=properties.message_id)
+        try:
+            async with asyncio.timeout(limit_s):
+                properties = replace(properties, reply_to=await replies.usable())
+                future = replies.expect(properties.message_id)
+                await (await self._sender(address)).send(replace(wanted, properties=properties))
+                return await future
+        except TimeoutError:
+            raise NoReply(f"{address}: no reply came within {limit_s:g} s") from None
+        finally:
+            replies.forget(properties.message_id)
+
+    async def reply(self, request: Delivery, message: Message | object) -> None:
+        """See `Connection.reply`."""
+        address = request.reply_to
+        if not address:
+            raise ConfigError("the request has no reply-to; expected one that asks for a reply")
+        answer = payload.whole(message)
+        asked = request.message_id if request.correlation_id is None else request.correlation_id
+        properties = replace(answer.properties or Properties(), correlation_id=asked)
+        await (await self._sender(address)).send(replace(answer, properties=properties))
+
+    async def _sender(self, address: str) -> Sender:
+        making = self._senders.pop(address, None)
+        if making is not None and making.done():
+            failed = making.cancelled() or making.exception() is not None or making.result().is_over()
+            making = None if failed else making
+        if making is None:
+            making = asyncio.ensure_future(self._connection.sender(address))
+        self._senders[address] = making
+        if len(self._senders) > SENDERS_MAX:
+            await self._close_oldest()
+        return await asyncio.shield(making)
+
+    async def _close_oldest(self) -> None:
+        """One whose messages all have their outcomes; where there is none, one more is kept for now."""
+        for address, making in self._senders.items():
+            if making.done() and (making.cancelled() or making.exception() is not None):
+                del self._senders[address]
+                return
+            if making.done() and not making.result().in_doubt:
+                del self._senders[address]
+                await making.result().close()
+                return

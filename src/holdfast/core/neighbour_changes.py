@@ -1,0 +1,77 @@
+"""The neighbours of the node's file, taken up while the node runs (docs/operations.md).
+
+Rules of this file: a session ends where what it was made of changes, and nothing of custody ends with it: what was in
+doubt is offered again, to whoever is the next hop then, and the destination knows it by its identity.
+"""
+
+from collections.abc import Callable, Iterable
+
+from holdfast.broker.entries.host_names import DEFAULT_HOST
+from holdfast.custody.forwarding import Forwarding
+from holdfast.custody.hop.next_hop import NextHop
+from holdfast.custody.hop.sender import HopParts
+from holdfast.engine.due_times import DueTimes
+from holdfast.links.containment import Containment
+from holdfast.peering.session_parts import SessionParts
+from holdfast.peering.sessions import Neighbour
+from holdfast.peers.users import Users
+from holdfast.settings.neighbours import NeighbourConfig
+
+
+class NeighbourChanges:
+    """Adds, changes and removes neighbours of a node without a topology."""
+
+    def __init__(
+        self,
+        neighbours: dict[str, Neighbour],
+        next_hops: dict[str, NextHop],
+        hop_parts: HopParts,
+        session_parts: SessionParts,
+        due_times: DueTimes[Neighbour],
+        users: Users,
+        containment: Containment,
+        forwarding: Forwarding,
+        *,
+        nodes_left: Callable[[], None],
+    ) -> None:
+        """`nodes_left`: nodes may have left the network."""
+        self._neighbours = neighbours
+        self._next_hops = next_hops
+        self._hop_parts = hop_parts
+        self._session_parts = session_parts
+        self._due_times = due_times
+        self._users = users
+        self._containment = containment
+        self._forwarding = forwarding
+        self._nodes_left = nodes_left
+
+    def take_up(self, wanted: Iterable[NeighbourConfig], routes: Iterable[tuple[str, str]]) -> None:
+        """These are the neighbours and the routes from now on."""
+        configs = {config.name: config for config in wanted}
+        for name in [name for name in self._neighbours if name not in configs]:
+            self._remove(name)
+        for name, config in configs.items():
+            neighbour = self._neighbours.get(name)
+            if neighbour is None:
+                self._add(config)
+            elif neighbour.config != config:
+                neighbour.hop.hosts = frozenset((DEFAULT_HOST, *config.hosts))
+                neighbour.configure(config)
+        self._forwarding.change(dict(routes))
+        self._forwarding.wake()
+        self._nodes_left()
+
+    def _add(self, config: NeighbourConfig) -> None:
+        hop = self._next_hops[config.name] = NextHop(self._hop_parts, config.name, config.hosts)
+        self._users.add_neighbour(config.name)
+        self._neighbours[config.name] = Neighbour(self._session_parts, config, hop)
+
+    def _remove(self, name: str) -> None:
+        neighbour = self._neighbours[name]
+        neighbour.leave("it is not a neighbour any more")
+        for destination in list(neighbour.hop.senders):
+            neighbour.hop.close(destination)
+        self._due_times.remove(neighbour)
+        self._containment.resting.pop(neighbour, None)
+        self._users.remove_neighbour(name)
+        del self._next_hops[name], self._neighbours[name]

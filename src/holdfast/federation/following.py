@@ -1,0 +1,79 @@
+"""Which neighbour each set is taken from, by entries, routing and the sets that are held; and sets that leave.
+
+Rules of this file: a set goes when no entry leads to its origin, whatever is down; one to which none leads that is up
+stays for `keep_s`. Source: docs/adr/0079.
+"""
+
+from collections.abc import Collection, Iterable
+
+from holdfast.federation.keeping import Sets
+from holdfast.federation.messages import DYNAMIC
+from holdfast.federation.parents import Routes, Ways, ways
+from holdfast.federation.sets import Key
+from holdfast.federation.settings import Bounds, Entry
+
+
+class Following:
+    """Of the node `name`. `parents`: by set; `lost_at`: since when no way leads to an origin."""
+
+    def __init__(self, name: str, bounds: Bounds, sets: Sets) -> None:
+        self._name = name
+        self._bounds = bounds
+        self._sets = sets
+        self.routes = Routes()
+        self.entries: tuple[Entry, ...] = ()
+        self.parents: dict[Key, str] = {}
+        self.lost_at: dict[Key, float] = {}
+
+    def edges(self, topic: str) -> frozenset[str]:
+        """The neighbours to which this node forwards a topic."""
+        return frozenset(entry.neighbour for entry in self.entries if entry.topic == topic and entry.mode == DYNAMIC)
+
+    def find(self, now: float, *, all_topics: bool) -> None:
+        """Works parents out anew; those of topics of which the sets were touched, or all."""
+        sets = self._sets
+        topics = dict.fromkeys([*sets.topics(), *(entry.topic for entry in self.entries)])
+        if all_topics:
+            topics.update(dict.fromkeys(key.topic for key in self.parents))
+        else:
+            topics = dict.fromkeys(topic for topic in topics if topic in sets.touched)
+        sets.touched = set()
+        had: dict[str, list[Key]] = {}
+        for key in self.parents:
+            had.setdefault(key.topic, []).append(key)
+        made: Ways = {}
+        for topic in topics:
+            self.find_of(topic, had.get(topic, ()), made, now)
+
+    def find_of(self, topic: str, had: Iterable[Key], made: Ways, now: float) -> None:
+        """`had`: sets of the topic that have a parent; `made`: what was worked out for others."""
+        edges = {**self._sets.edges(topic), self._name: self.edges(topic)}
+        found, configured = ways(self._name, edges, self.routes, made)
+        for key in had:
+            if key.origin not in found:
+                del self.parents[key]
+        for origin in list(found)[: self._bounds.origins_max]:
+            self.parents[Key(origin, topic)] = found[origin]
+        for origin in list(self._sets.origins(topic)):
+            key = Key(origin, topic)
+            if origin == self._name or origin in found:
+                self.lost_at.pop(key, None)
+            elif origin not in configured:
+                self.lost_at.pop(key, None)
+                self._sets.drop(key)
+            else:
+                self.lost_at.setdefault(key, now)
+
+    def wanted(self, neighbours: Collection[str]) -> dict[str, dict[Key, None]]:
+        """What is to be taken from each of them."""
+        found: dict[str, dict[Key, None]] = {name: {} for name in neighbours}
+        for key, parent in self.parents.items():
+            if parent in found:
+                found[parent][key] = None
+        return found
+
+    def leave(self, now: float) -> None:
+        """What has been out of reach for too long goes."""
+        for key in [key for key, at in self.lost_at.items() if now - at > self._bounds.keep_s]:
+            del self.lost_at[key]
+            self._sets.drop(key)

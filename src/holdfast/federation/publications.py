@@ -1,0 +1,165 @@
+"""The publications that came here, by the store in which each was accepted, so that copies on other ways are known.
+
+Rules of this file: pure. What came goes with the batch of its turn: one row with all that is remembered of a store, and
+at most ROWS_MAX rows beside it with what came since, so that a turn writes little. A number that was undone makes the
+next row a whole one. Source: docs/adr/0082.
+"""
+
+from collections.abc import Iterable
+from enum import Enum
+from hashlib import blake2b
+from typing import Any, Final
+
+from holdfast.amqp.wire.decoding import decode
+from holdfast.amqp.wire.encoding import encode
+from holdfast.amqp.wire.types import Ulong
+from holdfast.broker.stored.ranges import RangeSet
+from holdfast.broker.stored.records import PAIRS, pack_ranges, unpack_ranges
+from holdfast.errors import RemoteProtocolError, StorageError
+
+RANGES_MAX: Final = 4_096
+"""Of the publications of one store that are remembered."""
+
+RANGES_ALL_MAX: Final = 65_536
+"""Of all stores together, about 6 MB; past it the stores are forgotten from which nothing came for the longest time."""
+
+PUBLISHERS_MAX: Final = 10_000
+
+ROWS_MAX: Final = 32
+"""Rows of one store beside its whole one."""
+
+PREFIX: Final = b"p"
+_HASH_BYTES: Final = 16
+KEY_BYTES: Final = len(PREFIX) + _HASH_BYTES + 1
+
+
+class Seen(Enum):
+    """What is known of a publication."""
+
+    NEW = "new"
+    COPY = "copy"
+    OLD = "old"
+    """Older than what is remembered: it is delivered, and counted."""
+
+
+class Publications:
+    """`ranges`: the numbers that came, by store, the latest last; `floors`: numbers below are not remembered any
+    more."""
+
+    def __init__(self, rows: Iterable[tuple[bytes, bytes]] = ()) -> None:
+        """`rows`: those of table `bindings`, of which others are passed over. Raises StorageError."""
+        self.ranges: dict[str, RangeSet] = {}
+        self.floors: dict[str, int] = {}
+        self._count = 0
+        """Ranges of all stores."""
+        self._fresh: dict[str, RangeSet] = {}
+        """What is in no batch yet."""
+        self._rows: dict[str, int] = {}
+        """By store: how many rows it has beside its whole one."""
+        self._untrue: set[str] = set()
+        """Stores of which rows may hold what was undone, or lack what is known."""
+        self._gone: list[str] = []
+        self._load(rows)
+
+    # ------------------------------------------------------------------------------------------------ what comes
+
+    def take(self, store: str, number: int) -> Seen:
+        """Whether it came before; it has come now."""
+        numbers = self.ranges.pop(store, None) or RangeSet()
+        self.ranges[store] = numbers  # the latest is the last
+        if number in numbers:
+            return Seen.COPY
+        if number < self.floors.get(store, 0):
+            return Seen.OLD
+        self._add(store, number, number)
+        self._fresh.setdefault(store, RangeSet()).add(number)
+        return Seen.NEW
+
+    def forget(self, store: str, number: int) -> None:
+        """It has not come: its turn was undone."""
+        numbers = self.ranges.get(store)
+        if numbers is None or number not in numbers:
+            return
+        before = len(numbers)
+        numbers.remove(number)
+        self._count += len(numbers) - before
+        self._untrue.add(store)
+        if store in self._fresh:
+            self._fresh[store].remove(number)
+
+    def _add(self, store: str, first: int, last: int) -> None:
+        numbers = self.ranges[store]
+        before = len(numbers)
+        numbers.add(first, last)
+        while len(numbers) > RANGES_MAX:
+            _, low = next(iter(numbers))
+            numbers.drop_below(low + 1)
+            self.floors[store] = low + 1
+        self._count += len(numbers) - before
+        while len(self.ranges) > PUBLISHERS_MAX or (self._count > RANGES_ALL_MAX and len(self.ranges) > 1):
+            gone = next(iter(self.ranges))
+            self._count -= len(self.ranges.pop(gone))
+            self.floors.pop(gone, None)
+            self._fresh.pop(gone, None)
+            self._gone.append(gone)
+
+    # ------------------------------------------------------------------------------------------------ the disk
+
+    def records(self) -> list[tuple[bytes, bytes | None]]:
+        """Rows for the batch of the turn in which all that is fresh came: key, and value; None where the row goes."""
+        found: dict[bytes, bytes | None] = {}
+        for store in self._gone:
+            for place in range(self._rows.pop(store, -1) + 1):
+                found[_key(store, place)] = None
+            self._untrue.discard(store)
+        for store, fresh in self._fresh.items():
+            if not len(fresh):
+                continue
+            rows = self._rows.get(store)
+            if rows is not None and rows < ROWS_MAX and store not in self._untrue:
+                self._rows[store] = rows + 1
+                found[_key(store, rows + 1)] = _row(store, 0, fresh)
+                continue
+            for place in range(1, (ROWS_MAX if store in self._untrue else rows or 0) + 1):
+                found[_key(store, place)] = None
+            found[_key(store, 0)] = _row(store, self.floors.get(store, 0), self.ranges[store])
+            self._rows[store] = 0
+            self._untrue.discard(store)
+        self._gone.clear()
+        self._fresh.clear()
+        return list(found.items())
+
+    def _load(self, rows: Iterable[tuple[bytes, bytes]]) -> None:
+        for key, value in rows:
+            if key[:1] != PREFIX:
+                continue
+            store, floor, numbers = unpack(key, value)
+            self.ranges.setdefault(store, RangeSet())
+            self.floors[store] = max(floor, self.floors.get(store, 0))
+            self._rows[store] = max(key[-1], self._rows.get(store, 0))
+            for first, last in numbers:
+                self._add(store, first, last)
+
+
+def _key(store: str, place: int) -> bytes:
+    return PREFIX + blake2b(store.encode(), digest_size=_HASH_BYTES).digest() + bytes([place])
+
+
+def _row(store: str, floor: int, numbers: RangeSet) -> bytes:
+    return encode([store, Ulong(floor), pack_ranges(numbers)])
+
+
+def unpack(key: bytes, value: bytes) -> tuple[str, int, RangeSet]:
+    """Of one row: the store, its floor, and numbers. Raises StorageError."""
+    try:
+        fields: Any = decode(value)[0]
+    except RemoteProtocolError as error:
+        raise StorageError(f"a row of publications cannot be read: {error.description}") from error
+    match fields:
+        case [str() as store, int() as floor, bytes() as numbers, *_] if len(numbers) % PAIRS.size == 0:
+            pass
+        case _:
+            raise StorageError("a row of publications cannot be read: it has another form")
+    if len(key) != KEY_BYTES or key != _key(store, key[-1]):
+        raise StorageError("a row of publications cannot be read: its key is another's")
+    return store, floor, unpack_ranges(numbers)

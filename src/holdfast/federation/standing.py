@@ -1,0 +1,75 @@
+"""Who is behind a node for a set, and what each of them has stored.
+
+Rules of this file: looked up at one moment, and never kept. Source: docs/adr/0079.
+"""
+
+from collections.abc import Iterable, Mapping, Set
+from typing import NamedTuple
+
+from holdfast.federation.neighbour import Neighbour
+from holdfast.federation.rows import VOID, Stamp
+from holdfast.federation.sets import Held, Key
+
+
+def standing(name: str, key: Key, held: Held | None, neighbours: Iterable[Neighbour]) -> tuple[dict[str, Stamp], bool]:
+    """The nodes behind `name`, and what each has stored; whether all followers are whole. `held`: what is on disk."""
+    names: dict[str, Stamp] = {}
+    whole = held is not None and held.stamp != VOID
+    for neighbour in neighbours:
+        follower = neighbour.serving.followers.get(key)
+        if follower is None:
+            continue
+        whole = whole and held is not None and follower.whole and follower.has.stamp >= held.stamp
+        for each, stamp in (*follower.names.items(), (neighbour.name, follower.has.stamp)):
+            names[each] = max(stamp, names.get(each, VOID))
+    names.pop(name, None)
+    names.pop(key.origin, None)
+    return names, whole
+
+
+class Reached(NamedTuple):
+    """Of one version of an own set. `done`: nodes that have stored it, or a later one; `waiting`: those that binds in
+    it wait for."""
+
+    done: tuple[str, ...]
+    waiting: frozenset[str]
+
+
+class Standing:
+    """Of an own set, at one moment: how far each of its versions has come. Many binds ask for few versions.
+
+    `names`: who is behind this node; `regulars`: nodes that confirmed before, and are waited for where they are in
+    `reachable`."""
+
+    def __init__(
+        self,
+        key: Key,
+        names: Mapping[str, Stamp],
+        neighbours: Iterable[Neighbour],
+        regulars: Iterable[str],
+        reachable: Set[str],
+    ) -> None:
+        self._names = names
+        self._followers = [
+            (neighbour.name, follower.whole, follower.has.stamp)
+            for neighbour in neighbours
+            if (follower := neighbour.serving.followers.get(key)) is not None
+        ]
+        self._regulars = [name for name in regulars if name in reachable]
+        self._reached: dict[Stamp, Reached] = {}
+
+    def of(self, since: Stamp) -> Reached:
+        found = self._reached.get(since)
+        if found is None:
+            found = self._reached[since] = self._of(since)
+        return found
+
+    def _of(self, since: Stamp) -> Reached:
+        done = {name for name, stamp in self._names.items() if stamp.life == since.life and stamp >= since}
+        waiting = {
+            name
+            for name, whole, stamp in self._followers
+            if not (whole and stamp.life == since.life and stamp >= since)
+        }
+        waiting.update(name for name in self._regulars if name not in done)
+        return Reached(tuple(sorted(done)), frozenset(waiting))

@@ -1,0 +1,235 @@
+"""The configuration read again while the node runs: by SIGHUP, or as `$management` asks (docs/operations.md).
+
+Rules of this file: files are read in a thread, because their disk may hang. Whatever has a mistake changes nothing: all
+that the driver takes up is ready before the core is asked, and used once the core has accepted its part.
+"""
+
+import logging
+import threading
+from asyncio import AbstractEventLoop
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from typing import Final, Protocol
+
+from holdfast.engine.events import ConfigDecided, ConfigRead, Event
+from holdfast.errors import ConfigError, HoldfastError
+from holdfast.node import users_file
+from holdfast.node.config import NodeSettings
+from holdfast.node.logs import LogSettings
+from holdfast.node.network.certificates import Certificates
+from holdfast.node.network.dials import Dials
+from holdfast.node.process.appending import Opened
+from holdfast.node.process.telemetry import AuditFile, TelemetryFile
+
+AT_START: Final = {
+    "listen": "node listen",
+    "listen_tls": "node listen",
+    "data": "node data",
+    "admin": "admin listen",
+    "store_bytes_max": "store bytes_max",
+    "store_must_exist": "store must_exist",
+    "users_file": "node users_file",
+}
+"""The driver's own settings that hold from the next start on, by the keys that they come from."""
+
+_logger = logging.getLogger(__name__)
+
+Load = Callable[[], NodeSettings]
+
+
+class LooksAgain(Protocol):
+    """A watch of a file."""
+
+    def look_now(self) -> None: ...
+
+
+class LogTarget(Protocol):
+    """Where the log goes."""
+
+    def reopen(self, settings: LogSettings) -> Opened | None: ...
+    def use(self, settings: LogSettings, opened: Opened | None) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What was read, and made ready. `use` takes it up and `drop` gives it up: one of the two is called, once."""
+
+    settings: NodeSettings
+    reopened: tuple[tuple[TelemetryFile, Opened], ...]
+    log: Opened | None
+    use_certificates: Callable[[], None]
+
+    def drop(self) -> None:
+        for _, file in self.reopened:
+            file.close()
+        if self.log is not None:
+            self.log.close()
+
+    def use(self) -> None:
+        for file, opened in self.reopened:
+            file.use(opened)
+        self.use_certificates()
+
+
+class Reloader:
+    """Reads the configuration by `load`, once at a time. Created and called on the loop's thread; `feed` hands an event
+    to the core."""
+
+    def __init__(
+        self,
+        loop: AbstractEventLoop,
+        load: Load,
+        settings: NodeSettings,
+        feed: Callable[[Event], None],
+        *,
+        files: tuple[TelemetryFile | None, AuditFile | None],
+        certificates: Certificates | None,
+        dials: Dials,
+        watch_network: Callable[[], None],
+        users: LooksAgain | None,
+        log: "LogTarget | None",
+    ) -> None:
+        self._loop = loop
+        self._load = load
+        self.settings = settings
+        """What holds now."""
+        self._feed = feed
+        self._telemetry, self._audit = files
+        self.certificates = certificates
+        self._dials = dials
+        self._watch_network = watch_network
+        self._users = users
+        self._log = log
+        self._reading = False
+        self._again = False
+        self._over = False
+        self._prepared: Prepared | None = None
+
+    def begin(self) -> None:
+        """Reads it, and once more after a reading that is under way."""
+        if self._reading:
+            self._again = True
+            return
+        self._reading, self._again = True, False
+        threading.Thread(target=self._read, name="holdfast-reload", daemon=True).start()
+
+    def close(self) -> None:
+        """What is read from now on is dropped."""
+        self._over = True
+
+    def decided(self, decided: ConfigDecided) -> None:
+        """The core has decided about what was read last."""
+        prepared, self._prepared = self._prepared, None
+        if prepared is None:
+            return
+        if not decided.accepted:
+            prepared.drop()
+            return
+        prepared.use()
+        self._dials.configure(decided.config.neighbours, self.certificates)
+        if self._dials.wanted:
+            self._watch_network()
+        self.settings = self._kept(replace(prepared.settings, core=decided.config))
+        if self._log is not None:
+            self._log.use(self.settings.log, prepared.log)
+        if self._users is not None:
+            self._users.look_now()
+
+    # ------------------------------------------------------------------------------------------ in the thread
+
+    def _read(self) -> None:
+        found: Prepared | str
+        try:
+            found = self._prepare(self._load())
+        except HoldfastError as error:
+            found = str(error)
+        except OSError as error:
+            found = f"{error.filename}: {error.strerror}"
+        except Exception as error:
+            _logger.exception("reload")
+            found = f"the configuration cannot be read ({error!r})"
+        try:
+            self._loop.call_soon_threadsafe(self._was_read, found)
+        except RuntimeError:  # the node has ended meanwhile
+            pass
+
+    def _prepare(self, read: NodeSettings) -> Prepared:
+        settings = self._bounded(read)
+        if settings.users_file is not None and settings.users_file == self.settings.users_file:
+            users_file.read(settings.users_file)
+        use_certificates = self._certified(settings)
+        reopened: list[tuple[TelemetryFile, Opened]] = []
+        try:
+            for file, path in ((self._telemetry, settings.telemetry_file), (self._audit, settings.audit_file)):
+                if file is not None and path is not None:
+                    reopened.append((file, file.reopen(path)))
+            log = None if self._log is None else self._log.reopen(settings.log)
+        except ConfigError:
+            for _, opened in reopened:
+                opened.close()
+            raise
+        return Prepared(settings, tuple(reopened), log, use_certificates)
+
+    def _certified(self, new: NodeSettings) -> Callable[[], None]:
+        """What has TLS used as `new` says: by the listeners of now, and to the neighbours of then."""
+        dials = any(neighbour.tls for neighbour in new.core.neighbours)
+        known = self.certificates
+        if known is not None:
+            return known.prepare(new.tls, dials=dials)
+        made = Certificates(new.tls, serves=False, dials=True) if dials else None
+
+        def use() -> None:
+            self.certificates = made
+            if made is not None:
+                made.watch(self._loop)
+
+        return use
+
+    def _bounded(self, new: NodeSettings) -> NodeSettings:
+        """What the file leaves to the store's size is as it is: that holds from the next start on."""
+        if new.dead_letters_bounded or self.settings.dead_letters_bounded:
+            return new
+        letters = replace(new.core.dead_letters, bytes_max=self.settings.core.dead_letters.bytes_max)
+        return replace(new, core=replace(new.core, dead_letters=letters))
+
+    # ---------------------------------------------------------------------------------------------- on the loop
+
+    def _was_read(self, found: Prepared | str) -> None:
+        self._reading = False
+        if self._over:
+            if isinstance(found, Prepared):
+                found.drop()
+            return
+        if isinstance(found, str):
+            self._feed(ConfigRead(config=None, problem=found))
+        else:
+            if self._prepared is not None:  # the core has failed to decide
+                self._prepared.drop()
+            self._prepared = found
+            changed, restart = self._differences(found.settings)
+            self._feed(ConfigRead(config=found.settings.core, changed=changed, restart=restart))
+        if self._again:
+            self.begin()
+
+    def _differences(self, new: NodeSettings) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        old = self.settings
+        here, there = (asdict(each.log) for each in (old, new))
+        changed = [f"log {key}" for key, value in here.items() if there[key] != value]
+        files = ("telemetry", old.telemetry_file, new.telemetry_file), ("audit", old.audit_file, new.audit_file)
+        for what, before, after in files:
+            if before is not None and after is not None and before != after:
+                changed.append(f"{what} file")
+        if old.tls != new.tls:
+            changed.append("tls")
+        restart = [key for field, key in AT_START.items() if getattr(old, field) != getattr(new, field)]
+        return tuple(changed), tuple(dict.fromkeys(restart))
+
+    def _kept(self, new: NodeSettings) -> NodeSettings:
+        """What holds now of what was read."""
+        old = self.settings
+        kept = {field: getattr(old, field) for field in AT_START}
+        if self._telemetry is None or new.telemetry_file is None:
+            kept["telemetry_file"] = old.telemetry_file
+        if self._audit is None or new.audit_file is None:
+            kept["audit_file"] = old.audit_file
+        return replace(new, **kept)

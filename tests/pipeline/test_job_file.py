@@ -1,0 +1,105 @@
+"""Jobs as files: what they mean, and each mistake as a line that names file and key."""
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from holdfast.cli import main
+from holdfast.errors import ConfigError
+from pyspark_holdfast.job_file import Job, read_job
+from pyspark_holdfast.jobs import check_job, places_of, sink_options, source_options, summary
+from pyspark_holdfast.queries import Progress
+
+SOURCE = '[source]\nurl = ["amqp://a:1", "amqp://b:2"]\naddress = "in"\nsubscription = "s"\nfailOnDataLoss = false\n'
+PARQUET = '[sink]\nformat = "parquet"\npath = "table"\npartition_by = ["node"]\n'
+BUS = '[sink]\nformat = "holdfast"\nurl = "amqp://a:1"\naddress = "out"\nstallSeconds = 5\n'
+
+
+def read(tmp_path: Path, text: str) -> Job:
+    file = tmp_path / "job.toml"
+    file.write_text(text)
+    return read_job(str(file))
+
+
+def test_what_a_file_means(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    job = read(tmp_path, 'checkpoint = "place"\ntrigger_s = 2\n' + SOURCE + PARQUET)
+    assert (job.checkpoint, job.trigger_s, job.sink.partition_by) == (tmp_path / "place", 2.0, ("node",))
+    assert source_options(job) == {
+        "url": "amqp://a:1,amqp://b:2",
+        "address": "in",
+        "subscription": "s",
+        "failOnDataLoss": "false",
+        "checkpoint": str(tmp_path / "place"),
+        "sinkPath": str(tmp_path / "table"),
+    }
+    assert sink_options(job) == {"path": str(tmp_path / "table"), "checkpointLocation": str(tmp_path / "place")}
+    assert len(check_job(job).urls) == 2
+    job = read(tmp_path, 'checkpoint = "place"\n' + SOURCE + BUS)
+    assert sink_options(job) == {
+        "url": "amqp://a:1", "address": "out", "stallSeconds": "5", "checkpointLocation": str(tmp_path / "place"),
+    }  # fmt: skip
+    assert "sinkPath" not in source_options(job) and check_job(job).subscription == "s"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("checkpoint = ", "expected TOML"),
+        ("[source]\n" + PARQUET, "checkpoint is missing; expected"),
+        ('checkpoint = "c"\n' + PARQUET, "no [source]; expected one"),
+        ('checkpoint = "c"\n' + SOURCE, "no [sink]; expected one"),
+        ('checkpoint = ""\n' + SOURCE + PARQUET, "invalid value '' for checkpoint; expected a directory"),
+        ('checkpoint = "c"\ntrigger_s = 0\n' + SOURCE + PARQUET, "invalid value 0 for trigger_s; expected"),
+        ('checkpoint = "c"\nname = "x"\n' + SOURCE + PARQUET, "unknown key 'name' in the file; expected one of"),
+        ('checkpoint = "c"\n' + SOURCE + '[sink]\nformat = "csv"\n', "invalid value 'csv' for sink.format; expected"),
+        ('checkpoint = "c"\n' + SOURCE + '[sink]\nformat = "parquet"\n', "sink.path is missing; expected"),
+        ('checkpoint = "c"\n' + SOURCE + PARQUET + "mode = 1\n", "unknown key 'mode' in [sink]; expected one of"),
+        ('checkpoint = "c"\n' + SOURCE + 'checkpoint = "d"\n' + PARQUET, "source.checkpoint is set by the job"),
+        ('checkpoint = "c"\n' + SOURCE + 'SinkPath = "d"\n' + PARQUET, "source.SinkPath is set by the job"),
+        ('checkpoint = "c"\n' + SOURCE + BUS + 'checkpointLocation = "d"\n', "sink.checkpointLocation is set by"),
+        ('checkpoint = "c"\n' + SOURCE + "mode = {}\n" + PARQUET, "invalid value {} for source.mode; expected text"),
+    ],
+)
+def test_a_mistake_names_file_and_key(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read(tmp_path, text)
+    assert str(caught.value).startswith(f"{tmp_path / 'job.toml'}: ") and said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (SOURCE.replace('subscription = "s"\n', "") + PARQUET, "source.subscription is missing; expected"),
+        (SOURCE + "max = 1\n" + PARQUET, "unknown option 'max'; expected one of url"),
+        (SOURCE + BUS.replace('"out"', '"in"'), "the sink writes into queue 'in' at amqp://a:1, which the source"),
+        (SOURCE + BUS.replace('address = "out"\n', ""), "the sink writes into queue 'in' at amqp://a:1, which the"),
+        (SOURCE + BUS + 'x = "y"\n', "unknown option 'x'; expected one of url"),
+    ],
+)
+def test_a_mistake_in_an_option_is_said_before_spark_starts(
+    tmp_path: Path, text: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "job.toml"
+    file.write_text(f'checkpoint = "{tmp_path / "c"}"\n' + text.replace('"table"', f'"{tmp_path / "table"}"'))
+    assert main(["pipeline", "run", str(file)]) == 2
+    found = capsys.readouterr().err
+    assert found.count("\n") == 1 and said in found and str(file) in found
+    assert [path.name for path in tmp_path.iterdir()] == ["job.toml"], "nothing was begun"
+
+
+def test_where_a_job_stands(tmp_path: Path) -> None:
+    job = read(tmp_path, f'checkpoint = "{tmp_path / "c"}"\n' + SOURCE + BUS)
+    options = check_job(job)
+    assert places_of(options) == {}
+    for log in ("offsets", "commits"):
+        (tmp_path / "c" / log).mkdir(parents=True)
+    offset = '{"sub": "s", "at": {"b/in": 7, "a/in": 5}, "queues": {"b/in": "x", "a/in": "y"}}'
+    (tmp_path / "c" / "offsets" / "0").write_text(f"v1\n{{}}\n{offset}")
+    assert places_of(options) == {}, "batch 0 was planned, and is not done"
+    (tmp_path / "c" / "commits" / "0").write_text("v1\n{}")
+    assert summary(Progress(rows=3, batches=1), 1.23456, places_of(options)) == {
+        "rows": 3, "batches": 1, "seconds": 1.235, "at": {"a/in": 5, "b/in": 7},
+    }  # fmt: skip

@@ -1,0 +1,81 @@
+"""The files in operations/: the unit, the alert rules and the dashboard fit to what a node is and tells."""
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from support.documents import ROOT
+
+FOLDER = ROOT / "operations"
+DOCUMENT = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+OURS = set(re.findall(r"^\| `(holdfast_\w+)` \| (\w+)", DOCUMENT, re.M))
+"""Names and kinds of the document's table, which tests/node/test_admin.py compares with what a node tells."""
+KINDS = dict(OURS)
+BUCKETS = {f"{name}{end}" for name, kind in OURS if kind == "histogram" for end in ("_bucket", "_sum", "_count")}
+
+
+def expressions() -> list[str]:
+    dashboard = json.loads((FOLDER / "dashboard.json").read_text())
+    found = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+    found += [variable["query"] for variable in dashboard["templating"]["list"] if variable["type"] == "query"]
+    rules = (FOLDER / "alerts.yml").read_text()
+    found += re.findall(r"expr: >\n((?:          .*\n)+)", rules) + re.findall(r"expr: ([^>\n].*)", rules)
+    return found
+
+
+def test_there_are_expressions_and_they_name_metrics_that_a_node_tells() -> None:
+    named = {name for text in expressions() for name in re.findall(r"\bholdfast_\w+", text)}
+    assert len(named) > 15 and named <= set(KINDS) | BUCKETS, named - set(KINDS) - BUCKETS
+
+
+def test_rates_are_of_counters_and_slopes_of_gauges() -> None:
+    for text in expressions():
+        for function, name in re.findall(r"\b(rate|increase|delta|deriv|predict_linear)\((holdfast_\w+)", text):
+            counts = name in BUCKETS or KINDS[name] == "counter"
+            assert counts == (function in ("rate", "increase")), (function, name)
+
+
+def test_each_alert_has_an_expression_a_severity_and_a_line_for_a_person() -> None:
+    rules = (FOLDER / "alerts.yml").read_text().split("      - alert: ")[1:]
+    names = [rule.partition("\n")[0] for rule in rules]
+    assert len(names) >= 10 and len(set(names)) == len(names)
+    for rule in rules:
+        assert "        expr: " in rule and 'summary: "' in rule
+        assert re.search(r"labels: \{severity: (warning|critical)\}", rule), rule
+
+
+def test_what_an_operator_must_hear_of_has_an_alert() -> None:
+    names = re.findall(r"- alert: (\w+)", (FOLDER / "alerts.yml").read_text())
+    wanted = {"SiteSilent", "CustodyOld", "QueueOverflows", "StoreOverflows", "Disk", "DeadLetters"}
+    assert {f"Holdfast{name}" for name in wanted} <= set(names)
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="no promtool here; it comes with Prometheus")
+def test_promtool_accepts_the_rules() -> None:
+    command = ["promtool", "check", "rules", str(FOLDER / "alerts.yml")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd-analyze; .ci/packages.sh installs it")
+def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
+    program = shutil.which("true")
+    text = re.sub(r"^ExecStart=\S+", f"ExecStart={program}", (FOLDER / "holdfast.service").read_text(), flags=re.M)
+    unit = tmp_path / "holdfast.service"
+    unit.write_text(text)
+    done = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", unit], capture_output=True, text=True, timeout=60, check=False
+    )
+    said = [line for line in (done.stdout + done.stderr).splitlines() if "holdfast.service" in line]
+    assert done.returncode == 0 and not said, done.stdout + done.stderr
+
+
+def test_the_container_runs_a_node_as_nobody_in_particular() -> None:
+    lines = (FOLDER / "Containerfile").read_text().splitlines()
+    user = next(line for line in lines if line.startswith("USER "))
+    assert user.split()[1].isdigit() and user.split()[1] != "0"
+    assert lines.index(user) < next(number for number, line in enumerate(lines) if line.startswith("ENTRYPOINT"))
