@@ -16,6 +16,8 @@ lacking_packages() {
     [ -f /usr/include/proton/proactor.h ] || echo libqpid-proton11-dev
     [ -f /usr/include/proton/container.hpp ] || echo libqpid-proton-cpp12-dev
     [ -d /usr/share/proton/examples/cpp ] || echo libqpid-proton11-dev-examples
+    # The tests of jobs that write into it start a server of their own.
+    ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || echo postgresql
     # It checks the unit in operations/.
     command -v systemd-analyze >/dev/null || echo systemd
     # rhea, the JavaScript peer.

@@ -47,6 +47,53 @@ def test_every_verb_has_help_with_an_example(verb: list[str], capsys: pytest.Cap
         assert hidden not in text
 
 
+COMPLETED = {
+    "sen": "send",
+    "queue cr": "create",
+    "send q --prio": "--priority",
+    "sim swa": "swarm",
+    "queue create q --when-full dro": "drop-oldest",
+    "completion z": "zsh",
+}
+
+
+def test_bash_completes_verbs_actions_options_and_values(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert exit_code("completion", "bash") == 0
+    script = tmp_path / "completion"
+    asks = "\n".join(
+        f"COMP_WORDS=(holdfast {line}) COMPREPLY=(); COMP_CWORD={len(line.split())}; _shtab_holdfast; "
+        'echo "${COMPREPLY[@]}"'
+        for line in COMPLETED
+    )
+    script.write_text(f"{capsys.readouterr().out}\n{asks}\n")
+    done = subprocess.run(["bash", str(script)], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0 and [line.split() for line in done.stdout.splitlines()] == [
+        [word] for word in COMPLETED.values()
+    ], done
+
+
+def test_zsh_gets_a_script(capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_code("completion", "zsh") == 0
+    text = capsys.readouterr().out
+    assert "holdfast" in text and "--selector" in text
+
+
+def test_the_manual_page_has_every_verb(tmp_path: Path) -> None:
+    page = tmp_path / "holdfast.1"
+    words = ["--module", "holdfast.cli", "--function", "parser", "--prog", "holdfast", "--project-name", "holdfast"]
+    command = [
+        Path(sys.prefix, "bin", "argparse-manpage"),
+        *words,
+        "--format",
+        "single-commands-section",
+        "--output",
+        page,
+    ]
+    subprocess.run(command, check=True, timeout=60)
+    text = page.read_text(encoding="utf-8").replace("\\-", "-")
+    assert [verb for verb in VERBS if f"holdfast {' '.join(verb)}" not in text] == []
+
+
 def test_every_argument_of_every_verb_says_what_it_is() -> None:
     whole = cli.parser()
 

@@ -66,7 +66,8 @@ def load(example: Example, directory: Path, monkeypatch: pytest.MonkeyPatch) -> 
         return
     if "sink" in document:
         file = directory / "job.toml"
-        file.write_text(example.text)
+        (directory / "password").write_text("secret\n")
+        file.write_text(re.sub(r'^passwordFile = ".+"', 'passwordFile = "password"', example.text, flags=re.MULTILINE))
         check_job(read_job(str(file)))
         return
     if "vpn" in document:

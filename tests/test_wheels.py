@@ -24,7 +24,7 @@ from support.documents import ROOT
 
 SOURCES = {"holdfast": "", "holdfast_lab": "lab", "pyspark_holdfast": "spark"}
 """Each distribution's package, and the directory of its pyproject.toml."""
-DEPENDENCIES = ("lark", "lmdb", "prometheus_client", "uvloop")
+DEPENDENCIES = ("lark", "lmdb", "prometheus_client", "shtab", "uvloop")
 LIMIT_S = 240.0
 HOLDFAST_MB_MAX = 4
 """Of the package, unpacked and without compiled modules."""

@@ -334,9 +334,10 @@ def main(names: list[str]) -> int:
         total.add(tally)
         print(
             f"{stage.name:8} {tally.passed:5} passed {tally.failed:4} failed {tally.skipped:4} skipped"
-            f" {took_s:6.1f} s of {stage.budget_s} s, processor {tally.processor_s:6.1f} s"
+            f" {took_s:6.1f} s of {stage.budget_s} s"
+            + (f", tests' processor time {tally.processor_s:6.1f} s" if tally.processor_s else "")
         )
-    print(f"all      {time.monotonic() - started_s:.1f} s, processor {total.processor_s:.1f} s")
+    print(f"all      {time.monotonic() - started_s:.1f} s, tests' processor time {total.processor_s:.1f} s")
     judge([stage for stage, _, _ in done], total, whole=len(done) == len(STAGES))
     print(f"total: {total.passed} passed, {total.failed} failed, {total.skipped} skipped", flush=True)
     return 1 if total.failed else 0

@@ -143,7 +143,7 @@ def rows() -> list[Row]:
         ("a dynamic topic", ((RECEIVE, ""),), lambda at: at.attach(
             role=True, source=Source(dynamic=True, capabilities=(Symbol("temporary-topic"),)), target=Target("here"))),
         *(asks(operation, kind, name, (ADMINISTER, NODE)) for operation, kind, name in (
-            ("STATUS", "node", ""), ("WHERE", "node", ""), ("FORGET", "node", "x"), ("QUERY", "queue", ""),
+            ("STATUS", "node", ""), ("WHERE", "node", ""), ("FORGET", "node", "x"),
             ("QUERY", "link", ""), ("CLOSE", "connection", "999"), ("SKIP", "queue", ""),
             ("QUERY", "subscription", ""),
         )),

@@ -11,8 +11,8 @@ from holdfast.amqp.wire.types import Ulong
 from holdfast.core.node import NodeCore
 from holdfast.federation.federation import Federation
 from holdfast.federation.messages import Message
-from holdfast.federation.rows import Row
-from holdfast.federation.sets import Key
+from holdfast.federation.rows import LIFE_HIGH, Row, Stamp
+from holdfast.federation.sets import Key, stamped
 from holdfast.federation.settings import Entry
 from holdfast.peering import binding_control, binding_status
 from holdfast.peering.binding_control import BindingControl
@@ -433,3 +433,21 @@ def test_the_status_tells_of_who_is_away_too() -> None:
     rig.run(10)
     (_, by_b), (_, by_c) = told()
     assert by_b + by_c == [{"pattern": "us.#", "origins": ["d"]}]
+
+
+def test_a_set_whose_stamp_is_at_its_end_begins_anew() -> None:
+    """Its origin tells all to void it, also beside routing, which has such a message of its own."""
+    rig = Rig()
+    a, b = network(rig, "a-b")
+    rig.run(3)
+    federate(rig, a, "b")
+    bind(rig, b, "us.#")
+    federation = control(a).federation
+    assert federation is not None
+    key, end = Key("b", TOPIC), Stamp(2**63 - 1, 2**63 - 1)
+    federation.sets.stored[key] = stamped(federation.sets.stored[key], end)
+    rig.run(100)
+    bind(rig, b, "eu.#")
+    assert known(a, "b") == {"eu.#"}
+    held = federation.sets.committed(key)
+    assert held is not None and held.stamp.life < LIFE_HIGH

@@ -28,7 +28,7 @@ def test_what_waits_behind_a_commit_that_waits_is_bounded() -> None:
     rig.run(3)  # the disk stalls
     controller.link.send(request(Discharge(mine, False)), context="commit")
     rig.settle()
-    for _ in range(300):
+    for _ in range(40):
         while controller.link.credit > 0:
             controller.link.send(request(Declare()), context=None)
         rig.settle()

@@ -10,6 +10,9 @@ from holdfast.amqp.wire.performatives import Accepted, Header, Properties
 from holdfast.amqp.wire.types import Symbol, Ulong
 from holdfast.broker.entries import entry, packed
 from holdfast.federation.confirming import Answer
+from holdfast.federation.settings import Entry
+from holdfast.routing.settings import RoutingConfig
+from holdfast.storage.memory import MemoryStore
 from support.federated import DURABLE, confirmation, federate, publish, publisher, sent_to, subscribe
 from support.rig import Node, Rig
 from support.routing import network
@@ -317,3 +320,41 @@ def test_an_answer_that_names_many_nodes_fits_a_small_frame(rig: Rig, line: list
     assert link.attached
     for told in confirmation(link):
         assert 0 < len(told) < 20 and tuple(told) == names[: len(told)]
+
+
+def test_a_node_with_an_empty_store_learns_what_others_want_before_it_takes_messages(rig: Rig) -> None:
+    entries = {"a": ("b",), "b": ("a", "c"), "c": ("b",)}
+    routing = RoutingConfig(registration_s=60.0)
+    made: dict[str, dict[str, Any]] = {
+        name: {"federation": tuple(Entry("flights", end) for end in ends), "routing": routing}
+        for name, ends in entries.items()
+    }
+    a, _, c = network(rig, "a-b", "b-c", **made)
+    rig.run(3)
+    client, _ = subscribe(rig, c, name="d", source=DURABLE)
+    a.crash()
+    a.store = MemoryStore(mint_from=rig.uuid)
+    rig.refuse_dials = True
+    a.start()
+    sender = rig.client(a)
+    link = sender.sender("topic/flights")
+    rig.settle()
+    sender.send(link, "a", properties=Properties(subject="a"), header=Header(durable=True))
+    rig.run(3)
+    rig.refuse_dials = False
+    rig.run(40)
+    assert sender.outcomes and client.bodies() == ["a"]
+
+
+def test_it_waits_for_those_that_are_away_no_longer_than_at_any_start(rig: Rig) -> None:
+    a, b = network(rig, "a-b", a={"federation": (Entry("flights", "b"),)})
+    b.crash()
+    a.crash()
+    a.store = MemoryStore(mint_from=rig.uuid)
+    a.start()
+    sender = publisher(rig, a)
+    began = rig.now
+    publish(rig, sender, "a")
+    while not sender[0].outcomes:
+        rig.run(0.1)
+    assert rig.now - began < 2.5

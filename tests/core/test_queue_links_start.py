@@ -92,3 +92,13 @@ def test_a_start_that_is_changed_in_the_file_holds_from_the_next_start_on() -> N
     rig.settle()
     assert len(node.bodies("next")) == 5
     links_of(node)
+
+
+def test_a_queue_that_a_link_copies_is_not_purged_and_the_answer_names_the_link() -> None:
+    rig, node, client = linked(copy("work", "next", "audit"))
+    fill(rig, client, 2)
+    status, _, text = client.manage("PURGE", "queue", "work")
+    assert (status, text) == (409, "queue 'work' has links that copy: audit")
+    done(client, "OPEN", "subscription", "s", queue="work", mode="copy")
+    assert client.manage("PURGE", "queue", "work")[2] == "queue 'work' has subscriptions: s; links that copy: audit"
+    assert node.bodies("work") == numbers(1, 2)

@@ -2,6 +2,7 @@
 
 import json
 import os
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -10,19 +11,23 @@ pytest.importorskip("pyspark")
 
 from holdfast.errors import ConfigError
 from holdfast_lab.judge.arrivals import judge
-from holdfast_lab.real.spark_deaths import SINKS, VICTIMS, Deaths, Run, main, report
+from holdfast_lab.real.spark_deaths import DRAWN, SINKS, VICTIMS, Deaths, Run, main, report
 from pyspark_holdfast.java import find_java_home
+from support import today
+from support.postgresql import postgresql
 
 
 @pytest.mark.crash
-@pytest.mark.parametrize("sink", SINKS)
+@pytest.mark.parametrize("sink", today.some(SINKS, 2))
 def test_a_run_of_all_deaths_is_exact(tmp_path: Path, day: int, capsys: pytest.CaptureFixture[str], sink: str) -> None:
     """Other moments, in another order, each day."""
     try:
         find_java_home(os.environ)
     except ConfigError as error:
         pytest.skip(str(error))
-    code = main(["--runs", "1", "--seed", str(day), "--sink", sink, "--json", "--work", str(tmp_path)])
+    options = ["--runs", "1", "--seed", str(day), "--sink", sink, "--json", "--work", str(tmp_path)]
+    with postgresql() if sink == "postgresql" else nullcontext("") as url:
+        code = main([*options, "--postgresql", url] if url else options)
     answer = json.loads(capsys.readouterr().out)
     assert code == 0 and answer["ok"], json.dumps(answer, indent=2)
     assert answer["deaths"] == dict.fromkeys(sorted(VICTIMS), 1) and answer["sinks"] == {sink: 1}
@@ -41,4 +46,11 @@ def test_a_report_is_well_only_where_all_runs_are() -> None:
 
 def test_a_seed_draws_the_same_run(tmp_path: Path) -> None:
     drawn = [[Deaths(None, tmp_path, seed).run.sink for seed in range(20)] for _ in range(2)]  # type: ignore[arg-type]
-    assert drawn[0] == drawn[1] and set(drawn[0]) == set(SINKS)
+    assert drawn[0] == drawn[1] and set(drawn[0]) == set(DRAWN)
+
+
+@pytest.mark.parametrize("given", [["--sink", "postgresql"], ["--postgresql", "postgresql://x"]])
+def test_a_database_and_its_sink_belong_together(given: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(given)
+    assert "--sink postgresql and --postgresql URL belong together" in capsys.readouterr().err

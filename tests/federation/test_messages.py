@@ -123,7 +123,7 @@ def fields_of(message: Message) -> dict[str, Any]:
         (MESSAGES[10], "trace", ["a"] * (TRACE_MAX + 1)),
         (MESSAGES[11], "nonce", DIGEST_END),
         (MESSAGES[11], "kind", "other"),
-        (MESSAGES[11], "kind", ["reset"]),
+        (MESSAGES[11], "kind", ["void"]),
     ],
 )
 def test_out_of_bounds(message: Message, key: str, value: object) -> None:

@@ -12,7 +12,7 @@ from random import Random
 
 import pytest
 
-from fuzz import world
+from fuzz import in_process, world
 from fuzz.findings import Report
 from fuzz.in_process import fuzz, run_batch, told
 from fuzz.limits import DRAWN, draw_limits
@@ -45,7 +45,8 @@ def test_streams_in_process(day: int) -> None:
     assert set(report.acts) == set(ACTS)
 
 
-def test_a_batch_is_its_seed() -> None:
+def test_a_batch_is_its_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(in_process, "STREAMS", 20)
     said: list[list[str]] = [[], []]
     for lines in said:
         run_batch(SEED, 1, tell=lines.append)

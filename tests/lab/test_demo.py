@@ -140,6 +140,10 @@ async def test_a_small_demo_is_exact(tmp_path: Path) -> None:
     assert (numbers["lost"], numbers["twice"], numbers["reordered"]) == (0, 0, 0)
     reads = numbers["tag_reads"]
     assert reads["ok"] and reads["raw"] == TIMES * reads["travelled"] > 0
+    burst = numbers["burst"]
+    assert burst["ok"] and burst["arrived"] == burst["sent"] > 100
+    assert burst["waited_most"] > 20_000, "the hub could not take it at once"
+    assert burst["rate_most"] > burst["share"], "the other airports lent their rate"
     assert [event["kind"] for event in numbers["events"]] == ["cut", "kill", "cut", "heal", "heal", "start"]
     assert sum(use["flights"] for use in numbers["paths"]) == 400
     for site in SITES:

@@ -69,6 +69,15 @@ def test_a_queue_that_moved_is_reported_at_once_but_not_too_often() -> None:
     assert report is not None and report.weight == 9
 
 
+def test_a_weight_that_changed_is_reported_at_once() -> None:
+    """By one byte: the root goes by the weight of now, as if each message carried it (§3.3)."""
+    origin = an_origin()
+    origin.report(0.0, CAPACITY // 10 - 1)
+    report = origin.report(0.5, CAPACITY // 10)
+    assert report is not None and report.weight == 1
+    assert origin.report(1.0, CAPACITY // 10 + 1) is None
+
+
 def test_arrivals_that_changed_are_reported_at_once() -> None:
     origin, now, told = an_origin(), 0.0, []
     while now < 40:

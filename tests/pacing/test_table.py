@@ -319,17 +319,11 @@ def test_a_message_larger_than_a_periods_share_ignores_nothing() -> None:
         assert desk.table.rows["jfk"].over == 0
 
 
-def test_the_weight_of_a_message_counts_where_it_is_not_older_than_the_last_report() -> None:
+def test_what_comes_of_strangers_makes_no_row() -> None:
     desk = three()
     desk.now = 1.0
     desk.report("jfk", 4)
-    desk.table.weighed("jfk", 1, 1, 9)
     assert desk.table.rows["jfk"].weight == 4
-    desk.table.weighed("jfk", 0, 7, 9)
-    assert desk.table.rows["jfk"].weight == 4
-    desk.table.weighed("jfk", 1, 2, 5)
-    assert desk.table.rows["jfk"].weight == 5
-    desk.table.weighed("nobody", 1, 2, 5)
     desk.table.took("nobody", 5)
     assert len(desk.table.rows) == 3
 

@@ -6,6 +6,7 @@ exception raised at a step of the test's choice.
 """
 
 import json
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 
@@ -95,7 +96,7 @@ class MiniSpark:
         for number, partition in enumerate(reader.partitions(start, end)):
             self.at_step("read")
             rows = [self.row(row) for rows in reader.read(partition) for row in rows.to_pylist()]
-            path = self.out / f"part-{batch}-{number}.json"
+            path = self.out / f"part-{batch}-{number}-{uuid.uuid4()}.json"  # as Spark's: a replay writes others
             path.write_text(json.dumps(rows))
             files.append(path)
         self.at_step("written")

@@ -14,6 +14,7 @@ from pyspark_holdfast.queries import Progress
 
 SOURCE = '[source]\nurl = ["amqp://a:1", "amqp://b:2"]\naddress = "in"\nsubscription = "s"\nfailOnDataLoss = false\n'
 PARQUET = '[sink]\nformat = "parquet"\npath = "table"\npartition_by = ["node"]\n'
+PG = '[sink]\nformat = "postgresql"\nurl = "postgresql://ann@db/x"\n'
 BUS = '[sink]\nformat = "holdfast"\nurl = "amqp://a:1"\naddress = "out"\nstallSeconds = 5\n'
 
 
@@ -60,6 +61,8 @@ def test_what_a_file_means(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         ('checkpoint = "c"\n' + SOURCE + 'checkpoint = "d"\n' + PARQUET, "source.checkpoint is set by the job"),
         ('checkpoint = "c"\n' + SOURCE + 'SinkPath = "d"\n' + PARQUET, "source.SinkPath is set by the job"),
         ('checkpoint = "c"\n' + SOURCE + BUS + 'checkpointLocation = "d"\n', "sink.checkpointLocation is set by"),
+        ('checkpoint = "c"\nstep = 1\n' + SOURCE + PARQUET, "invalid value for step; expected at most 100 tables"),
+        ('checkpoint = "c"\n' + SOURCE + PARQUET + "[[step]]\nby = 1\n", "step 1: invalid value None for function"),
         ('checkpoint = "c"\n' + SOURCE + "mode = {}\n" + PARQUET, "invalid value {} for source.mode; expected text"),
     ],
 )
@@ -76,6 +79,16 @@ def test_a_mistake_names_file_and_key(tmp_path: Path, text: str, said: str) -> N
         (SOURCE + "max = 1\n" + PARQUET, "unknown option 'max'; expected one of url"),
         (SOURCE + BUS.replace('"out"', '"in"'), "the sink writes into queue 'in' at amqp://a:1, which the source"),
         (SOURCE + BUS.replace('address = "out"\n', ""), "the sink writes into queue 'in' at amqp://a:1, which the"),
+        (SOURCE + PARQUET + '[[step]]\nfunction = "wash"\n', "step 1: no function 'wash'; expected module:name, or"),
+        (SOURCE + PARQUET + '[[step]]\nfunction = "os:none"\n', "step 1: no function 'os:none' (module 'os' has no"),
+        (SOURCE + PARQUET + '[[step]]\nfunction = "os:sep"\n', "step 1: 'os:sep' is no function"),
+        (SOURCE + PARQUET + '[[step]]\nfunction = "no_such:f"\n', "step 1: no function 'no_such:f' (No module named"),
+        (SOURCE + PARQUET + '[[step]]\nfunction = "in_order"\n', "step 1, in_order: missing a required argument: 'by'"),
+        (
+            SOURCE + PARQUET + '[[step]]\nfunction = "where"\ncondition = "x"\ny = 1\n',
+            "step 1, where: got",
+        ),
+        (SOURCE + PG + 'table = ""\n', "option 'table' is missing"),
         (SOURCE + BUS + 'x = "y"\n', "unknown option 'x'; expected one of url"),
     ],
 )
@@ -101,5 +114,5 @@ def test_where_a_job_stands(tmp_path: Path) -> None:
     assert places_of(options) == {}, "batch 0 was planned, and is not done"
     (tmp_path / "c" / "commits" / "0").write_text("v1\n{}")
     assert summary(Progress(rows=3, batches=1), 1.23456, places_of(options)) == {
-        "rows": 3, "batches": 1, "seconds": 1.235, "at": {"a/in": 5, "b/in": 7},
+        "rows": 3, "batches": 1, "seconds": 1.235, "late": 0, "at": {"a/in": 5, "b/in": 7},
     }  # fmt: skip

@@ -18,6 +18,7 @@ from holdfast.client import connect
 from pipeline.test_spark_many import rows
 from pipeline.test_spark_node import LIMIT_S, StartNode, gone, kill_session, members
 from support.eventually import eventually_true
+from support.postgresql import postgresql
 
 pytestmark = pytest.mark.spark
 
@@ -62,6 +63,29 @@ async def test_a_job_writes_a_table_by_its_columns_and_another_writes_queues(
         receiver = await connection.receiver("out", start_sequence=1, end_sequence=11)
         found = [delivery.message.body_bytes().decode() async for delivery in receiver]
     assert sorted(found) == sorted(f"in-1 {number}" for number in range(1, 11))
+
+
+@pytest.mark.usefixtures("our_session")
+async def test_a_job_fills_a_table_of_postgresql_once_though_its_rows_are_written_again(
+    tmp_path: Path, start_node: StartNode, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with postgresql() as url:
+        import psycopg
+
+        node = await start_node("hub")
+        await send(node.url, "in-1", 120)
+        file = job_file(tmp_path, node.url, f'format = "postgresql"\nurl = "{url}"\ntable = "flights"')
+        file.write_text(file.read_text().replace('"job"', '"job"\nmode = "copy"'))
+        # In this thread: in another one Spark does not find a sink that is written in Python.
+        assert main(["pipeline", "run", str(file), "--available-now"]) == 0
+        # Another query, which knows nothing of the first, writes all of it again, and what is new.
+        file.write_text(file.read_text().replace('"job"', '"again"').replace('checkpoint"\n', 'again"\n'))
+        await send(node.url, "in-1", 30)
+        assert main(["pipeline", "run", str(file), "--available-now"]) == 0
+        with psycopg.connect(url) as connection:
+            count = connection.execute("SELECT count(*), max(sequence), min(sequence) FROM flights").fetchone()
+        assert count == (150, 150, 1)
+        assert json.loads(capsys.readouterr().err.splitlines()[-1])["at"] == {"hub/in-1": 151}
 
 
 async def start_verb(tmp_path: Path, *arguments: str) -> asyncio.subprocess.Process:

@@ -111,6 +111,37 @@ async def test_queues_of_two_nodes_and_one_of_them_away(
     }
 
 
+async def test_a_node_that_goes_in_the_middle_of_a_batch_is_left_out_of_it(
+    spark: "SparkSession", tmp_path: Path, start_node: StartNode
+) -> None:
+    """The other's rows come meanwhile; its own, all of them and each once, when it is back."""
+    a, b = await start_node("a"), await start_node("b")
+    await send(a.url, "flights-1", 1, 10)
+    await send(b.url, "flights-1", 1, 3_000)
+    ingest = job(tmp_path, a.url, b.url, available_now=False, onNodeAway="leaveOut", retrySeconds="1")
+    stop = threading.Event()
+    running = asyncio.create_task(asyncio.to_thread(run_ingest, spark, ingest, stop, lambda progress: None))
+
+    def has(node: str, first: int, last: int) -> bool:
+        found = sorted(rows(ingest.out).get((node, "flights-1"), []), key=lambda body: int(body.split()[1]))
+        return running.done() or (first <= len(found) <= last and found == bodies("flights-1", len(found)))
+
+    try:
+        await eventually_true(partial(has, "b", 1, 3_000), what="rows of both", limit_s=LIMIT_S)
+        await b.kill()  # which has rows for eight batches more
+        await send(a.url, "flights-1", 11, 20)
+        await eventually_true(partial(has, "a", 20, 20), what="rows of the other node", limit_s=LIMIT_S)
+        assert len(rows(ingest.out)["b", "flights-1"]) < 3_000
+        await b.restart(same_port=True)
+        await eventually_true(partial(has, "b", 3_000, 3_000), what="what it has", limit_s=LIMIT_S)
+    finally:
+        stop.set()
+        await running
+    found = rows(ingest.out)
+    assert found["a", "flights-1"] == bodies("flights-1", 20)
+    assert sorted(found["b", "flights-1"]) == sorted(bodies("flights-1", 3_000))
+
+
 async def test_a_node_that_is_needed_ends_the_query_if_it_is_away(
     spark: "SparkSession", tmp_path: Path, start_node: StartNode
 ) -> None:

@@ -124,3 +124,13 @@ def _(s: Any) -> None:
 @breaks("pacing: pacing: rates above their budget", pacing)
 def _(s: Any) -> None:
     s.table.computed = 2 * s.table.budget + 1
+
+
+@breaks("pacing: pacing: a budget above the rate", pacing)
+def _(s: Any) -> None:
+    s.table.budget = s.table.pacing.rate + 1
+
+
+@breaks("pacing: pacing: rates that were told above their budget", pacing)
+def _(s: Any) -> None:
+    s.table.rows[s.table.paced[0]].told_rate = int(s.table.budget) + 2 + len(s.table.paced)

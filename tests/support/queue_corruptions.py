@@ -76,7 +76,7 @@ def _(s: Any) -> None:
     s.core.work.left.append((s.memory.queue_id, 1))
 
 
-@breaks("endpoints: queue {}: hidden, and leaving", serving)
+@breaks("custody: queue {}: hidden, and expired", serving)
 def _(s: Any) -> None:
     s.plain.hidden.add(1)
 

@@ -6,7 +6,7 @@ be one is refused before Spark starts, since the file sink silently skips batche
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -76,6 +76,11 @@ def start_query(spark: SparkSession, job: IngestJob, source: str = "holdfast") -
     return writer.start()
 
 
+def leaves_out(options: Mapping[str, str]) -> bool:
+    """Whether a source with these options may leave out a node that is away."""
+    return any(key.lower() == "onnodeaway" and value.lower() == "leaveout" for key, value in options.items())
+
+
 def run_ingest(
     spark: SparkSession,
     job: IngestJob,
@@ -88,7 +93,7 @@ def run_ingest(
     Raises ConfigError or HoldfastError with one line where the query fails.
     """
     check_pair(job.out, job.checkpoint)
-    return run_queries(spark, lambda: start_query(spark, job, source), stop, tell)
+    return run_queries(spark, lambda: start_query(spark, job, source), stop, tell, leaves_out=leaves_out(job.options))
 
 
 def summary(progress: Progress, seconds: float, advanced: int | None) -> dict[str, Any]:

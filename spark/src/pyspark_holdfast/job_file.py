@@ -12,11 +12,13 @@ from typing import Any, Final
 
 from holdfast.errors import ConfigError
 from holdfast.text_files import read_text
+from pyspark_holdfast.steps import STEPS_MAX, Step
 
 FILE_BYTES_MAX: Final = 1_000_000
 TRIGGER_S_MAX: Final = 86_400.0
-FORMATS: Final = ("parquet", "holdfast")
+FORMATS: Final = ("parquet", "holdfast", "postgresql")
 PARTS: Final = ("source", "sink")
+LIST: Final = "step"
 OURS: Final = {"source": ("checkpoint", "sinkPath"), "sink": ("checkpointLocation",)}
 """Options that a job sets by itself."""
 
@@ -39,6 +41,7 @@ class Job:
     sink: Sink
     checkpoint: Path
     trigger_s: float = 1.0
+    steps: tuple[Step, ...] = ()
 
 
 def read_job(file: str) -> Job:
@@ -48,7 +51,7 @@ def read_job(file: str) -> Job:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{file}: {error}; expected TOML") from None
-    _known(file, "the file", document, ("checkpoint", "trigger_s", *PARTS))
+    _known(file, "the file", document, ("checkpoint", "trigger_s", LIST, *PARTS))
     for part in PARTS:
         if not isinstance(document.get(part), dict):
             raise ConfigError(f"{file}: no [{part}]; expected one")
@@ -62,7 +65,20 @@ def read_job(file: str) -> Job:
         sink=_sink(file, document["sink"]),
         checkpoint=_path(file, "checkpoint", document["checkpoint"]),
         trigger_s=float(trigger_s),
+        steps=_steps(file, document.get(LIST, [])),
     )
+
+
+def _steps(file: str, given: Any) -> tuple[Step, ...]:
+    if not isinstance(given, list) or not all(isinstance(step, dict) for step in given) or len(given) > STEPS_MAX:
+        raise ConfigError(f"{file}: invalid value for step; expected at most {STEPS_MAX} tables [[step]]")
+    steps = []
+    for number, table in enumerate(given, start=1):
+        function = table.get("function")
+        if not isinstance(function, str) or not function:
+            raise ConfigError(f"{file}: step {number}: invalid value {function!r} for function; expected its name")
+        steps.append(Step(function, {key: value for key, value in table.items() if key != "function"}))
+    return tuple(steps)
 
 
 def _sink(file: str, table: Mapping[str, Any]) -> Sink:

@@ -13,11 +13,13 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from holdfast.errors import ConfigError
 from pyspark_holdfast.checkpoint import Checkpoint
-from pyspark_holdfast.ingest import check_pair
+from pyspark_holdfast.ingest import check_pair, leaves_out
 from pyspark_holdfast.job_file import Job
 from pyspark_holdfast.options import SourceOptions, parse_options
+from pyspark_holdfast.postgresql import FORMAT, parse_postgresql_options
 from pyspark_holdfast.queries import Progress, run_queries
 from pyspark_holdfast.sink_options import parse_sink_options
+from pyspark_holdfast.steps import check_steps, through
 
 
 def source_options(job: Job) -> dict[str, str]:
@@ -43,6 +45,9 @@ def check_job(job: Job) -> SourceOptions:
         raise ConfigError("source.subscription is missing; expected the name of this job's place in its queues")
     if job.sink.path is not None:
         check_pair(job.sink.path, job.checkpoint)
+    check_steps(job.steps)
+    if job.sink.format == "postgresql":
+        parse_postgresql_options(sink_options(job))
     if job.sink.format == "holdfast":
         sink = parse_sink_options(sink_options(job))
         for url in options.urls:
@@ -59,11 +64,12 @@ def start_job(spark: SparkSession, job: Job, *, available_now: bool) -> Streamin
     reader = spark.readStream.format("holdfast")
     for key, value in source_options(job).items():
         reader = reader.option(key, value)
-    return _writing(reader.load(), job, available_now=available_now)
+    return _writing(through(reader.load(), job.steps), job, available_now=available_now)
 
 
 def _writing(rows: DataFrame, job: Job, *, available_now: bool) -> StreamingQuery:
-    writer = rows.writeStream.format(job.sink.format).outputMode("append")
+    form = FORMAT if job.sink.format == "postgresql" else job.sink.format
+    writer = rows.writeStream.format(form).outputMode("append")
     for key, value in sink_options(job).items():
         writer = writer.option(key, value)
     if job.sink.partition_by:
@@ -83,7 +89,13 @@ def run_job(
 ) -> Progress:
     """Runs until `stop` is set, or to the end with `available_now`; `tell` hears of each batch. Raises HoldfastError
     with one line where the query fails."""
-    return run_queries(spark, lambda: start_job(spark, job, available_now=available_now), stop, tell)
+    return run_queries(
+        spark,
+        lambda: start_job(spark, job, available_now=available_now),
+        stop,
+        tell,
+        leaves_out=leaves_out(job.source),
+    )
 
 
 def places_of(options: SourceOptions) -> Mapping[str, int]:
@@ -101,5 +113,6 @@ def summary(progress: Progress, seconds: float, places: Mapping[str, int]) -> di
         "rows": progress.rows,
         "batches": progress.batches,
         "seconds": round(seconds, 3),
+        "late": progress.late,
         "at": dict(places),
     }

@@ -5,7 +5,7 @@ name may be another one later. Keys are sorted, because Spark compares offsets a
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
 FORMER: Final = ""
@@ -17,6 +17,31 @@ class Place(NamedTuple):
 
     queue: str
     seq: int
+
+
+class Part(NamedTuple):
+    """Ranges of the queue with that UUID, half-open, that a batch left out."""
+
+    queue: str
+    ranges: tuple[tuple[int, int], ...]
+
+    def json(self) -> list[Any]:
+        return [self.queue, [list(one) for one in self.ranges]]
+
+    def joined(self, other: "Part") -> "Part":
+        return Part(self.queue, tuple(sorted({*self.ranges, *other.ranges})))
+
+
+def part_of(value: object) -> Part | None:
+    """The Part that a decoded JSON value is, or None."""
+    if not isinstance(value, list) or len(value) != 2 or not isinstance(value[0], str):
+        return None
+    ranges = value[1]
+    if not isinstance(ranges, list) or not all(isinstance(one, list) and len(one) == 2 for one in ranges):
+        return None
+    if not all(type(seq) is int for one in ranges for seq in one):
+        return None
+    return Part(value[0], tuple((first, end) for first, end in ranges))
 
 
 def key_of(node: str, queue: str) -> str:
@@ -33,18 +58,25 @@ def shown(key: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Offset:
-    """The places of subscription `sub` in all queues that a source reads, by key."""
+    """The places of subscription `sub` in all queues that a source reads, by key. `again`: what this batch reads of
+    what earlier ones left out; `left`: what of that is still left."""
 
     sub: str
     places: Mapping[str, Place]
+    again: Mapping[str, Part] = field(default_factory=dict)
+    left: Mapping[str, Part] = field(default_factory=dict)
 
     def json(self) -> dict[str, Any]:
         keys = sorted(self.places)
-        return {
+        told: dict[str, Any] = {
             "sub": self.sub,
             "at": {key: self.places[key].seq for key in keys},
             "queues": {key: self.places[key].queue for key in keys},
         }
+        for name, parts in (("again", self.again), ("left", self.left)):
+            if parts:
+                told[name] = {key: parts[key].json() for key in sorted(parts)}
+        return told
 
     def named(self, keys: Mapping[str, str]) -> "Offset":
         """With the place of an earlier version under its key, which `keys` may have by the queue's UUID."""
@@ -52,10 +84,10 @@ class Offset:
         key = None if place is None else keys.get(place.queue)
         if place is None or key is None:
             return self
-        return Offset(self.sub, {key: place} | {name: at for name, at in self.places.items() if name != FORMER})
+        return replace(self, places={key: place} | {name: at for name, at in self.places.items() if name != FORMER})
 
     def moved(self, places: Mapping[str, Place]) -> "Offset":
-        """With other places for some queues."""
+        """The end of a batch with other places for some queues, which leaves out nothing."""
         return Offset(self.sub, {**self.places, **places})
 
 
@@ -70,7 +102,14 @@ def offset_of(value: object) -> Offset | None:
         return None
     if not all(type(seq) is int for seq in at.values()) or not all(isinstance(uuid, str) for uuid in queues.values()):
         return None
-    return Offset(sub, {key: Place(queues[key], at[key]) for key in at})
+    parts: list[dict[str, Part]] = []
+    for name in ("again", "left"):
+        told = value.get(name, {})
+        found = {str(key): part_of(part) for key, part in told.items()} if isinstance(told, dict) else {"": None}
+        parts.append({key: part for key, part in found.items() if part is not None})
+        if len(parts[-1]) != len(found):
+            return None
+    return Offset(sub, {key: Place(queues[key], at[key]) for key in at}, *parts)
 
 
 def places_in(lines: Iterable[Offset], key: str, queue: str) -> list[Place]:

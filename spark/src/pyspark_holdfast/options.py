@@ -29,7 +29,7 @@ NAMES: Final = (
 """As users write them; Spark does not tell case apart."""
 
 KAFKA_STARTS: Final = {"earliest": "first", "latest": "next"}
-AWAY: Final = {"goon": "goOn", "fail": "fail"}
+AWAY: Final = {"goon": "goOn", "fail": "fail", "leaveout": "leaveOut"}
 """What `onNodeAway` may be, by its lower case."""
 UNREADABLE: Final = {"row": "row", "fail": "fail", "deadletter": "deadLetter"}
 """What `onUnreadable` may be, by its lower case."""
@@ -56,8 +56,8 @@ class SourceOptions:
     holds, or takes at most `bytes_max`, which the node counts. With less than `rows_min` entries it waits, for at most
     `delay_s` after the batch before. A task reads `rows_per_partition` sequences; an Arrow batch holds at most
     `rows_per_batch` rows. `retry_s`: how long a node that cannot be reached is tried again before the query fails.
-    `on_unreadable`: row, fail or deadLetter, which has `dead_letter_path`. `on_node_away`, of several nodes: goOn or
-    fail.
+    `on_unreadable`: row, fail or deadLetter, which has `dead_letter_path`. `on_node_away`, of several nodes: goOn,
+    fail or leaveOut.
     """
 
     urls: tuple[Url, ...]
@@ -122,6 +122,11 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
     on_unreadable = UNREADABLE[one_of("onUnreadable", given.get("onunreadable", "row"), tuple(UNREADABLE))]
     if (on_unreadable == "deadLetter") != ("deadletterpath" in given):
         raise ConfigError("option 'deadLetterPath' belongs to onUnreadable=deadLetter; give both or neither")
+    on_node_away = AWAY[one_of("onNodeAway", given.get("onnodeaway", "goOn"), tuple(AWAY))]
+    if on_node_away == "leaveOut" and "sinkpath" not in given:
+        raise ConfigError(
+            "option 'onNodeAway' is leaveOut; expected 'sinkPath' too: a table of files says whether it has a batch"
+        )
     if "maxbytespertrigger" in given and "bytespertrigger" in given:
         raise ConfigError("options 'maxBytesPerTrigger' and 'bytesPerTrigger' exclude each other; give one of them")
     rows_max = whole(_given(given, "maxOffsetsPerTrigger", "maxRowsPerTrigger"), given, 100_000)
@@ -145,7 +150,7 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
         on_unreadable=on_unreadable,
         dead_letter_path=local_path("deadLetterPath", given["deadletterpath"]) if "deadletterpath" in given else None,
         fail_on_data_loss=one_of("failOnDataLoss", given.get("failondataloss", "true"), ("true", "false")) == "true",
-        on_node_away=AWAY[one_of("onNodeAway", given.get("onnodeaway", "goOn"), tuple(AWAY))],
+        on_node_away=on_node_away,
         bytes_max=whole("maxBytesPerTrigger", given, 1) if "maxbytespertrigger" in given else None,
         rows_min=rows_min,
         delay_s=seconds("maxDelaySeconds", given, 900.0, 0.0, 86_400.0),
@@ -170,7 +175,7 @@ def urls_of(given: Mapping[str, str]) -> tuple[Url, ...]:
     if "url" in given:
         texts = listed("url", given["url"])
     else:
-        texts = listed("urlFile", _text_of("urlFile", given["urlfile"]), ",\n")
+        texts = listed("urlFile", text_of("urlFile", given["urlfile"]), ",\n")
     urls = tuple(_with_login(given, _url(text)) for text in texts)
     for url in urls:
         if urls.count(url) > 1:
@@ -236,10 +241,10 @@ def _url(text: str) -> Url:
 
 
 def _first_line_of(name: str, path: str) -> str:
-    return _text_of(name, path).partition("\n")[0].rstrip("\r")
+    return text_of(name, path).partition("\n")[0].rstrip("\r")
 
 
-def _text_of(name: str, path: str) -> str:
+def text_of(name: str, path: str) -> str:
     try:
         return Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

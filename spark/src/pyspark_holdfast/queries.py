@@ -5,7 +5,7 @@ Rules of this file: knows Spark, no terminal and no signals; what a query reads 
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
@@ -23,7 +23,7 @@ from pyspark.sql.streaming.listener import (
 from pyspark.sql.streaming.query import StreamingQuery
 
 from holdfast.errors import ConfigError, HoldfastError
-from pyspark_holdfast.session import reason
+from pyspark_holdfast.session import first_line, reason
 
 POLL_S: Final = 1
 LAST_EVENTS_S: Final = 5.0
@@ -32,6 +32,8 @@ LAST_EVENTS_S: Final = 5.0
 NO_WORKER: Final = "Python worker failed to connect back"
 """What Spark says where a Python process that it started is not up within 10 s, which no setting changes. On a busy
 machine that happens now and then; the query begins again from its checkpoint."""
+UNREACHABLE: Final = "pyspark_holdfast.bus.NodeUnreachable:"
+"""What Python says where a task's node is away. A query that may leave that out begins again, and does."""
 FAILED_STARTS_MAX: Final = 3
 """After so many starts in a row that ended so the failure is told; one that wrote a batch begins the count at 1."""
 
@@ -40,11 +42,12 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Progress:
-    """Counts of this run: rows and batches written."""
+    """Counts of this run: rows read and batches written; `late`: rows that came too late for their window."""
 
     rows: int = 0
     batches: int = 0
     rows_per_s: float = 0.0
+    late: int = 0
 
 
 class _Listener(StreamingQueryListener):
@@ -61,6 +64,10 @@ class _Listener(StreamingQueryListener):
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         found = event.progress
+        late = sum(operator.numRowsDroppedByWatermark for operator in found.stateOperators)
+        if late:
+            self.progress.late += late
+            log.warning("batch %d: %d rows came later than the watermark, and are left out", found.batchId, late)
         if found.numInputRows:
             self.progress.rows += found.numInputRows
             self.progress.batches += 1
@@ -79,8 +86,11 @@ def run_queries(
     start: Callable[[], StreamingQuery],
     stop: threading.Event,
     tell: Callable[[Progress], None],
+    *,
+    leaves_out: bool = False,
 ) -> Progress:
-    """Runs what `start` begins until `stop` is set, or to its end; `tell` hears of each batch.
+    """Runs what `start` begins until `stop` is set, or to its end; `tell` hears of each batch. `leaves_out`: a batch
+    may do without a node that is away, once it is begun again.
 
     Raises ConfigError or HoldfastError with one line where the query fails.
     """
@@ -88,7 +98,7 @@ def run_queries(
     listener = _Listener(progress, tell)
     try:
         spark.streams.addListener(listener)
-        _run_queries(start, stop, listener)
+        _run_queries(start, stop, listener, (NO_WORKER, UNREACHABLE) if leaves_out else (NO_WORKER,))
     except (PySparkException, Py4JError, OSError) as error:
         # A stop from the terminal reaches Spark's workers too: what they say of it is no failure.
         if not stop.is_set():
@@ -99,8 +109,10 @@ def run_queries(
     return progress
 
 
-def _run_queries(start: Callable[[], StreamingQuery], stop: threading.Event, listener: _Listener) -> None:
-    """Runs the query to its end, and again where no Python worker came up for it (NO_WORKER)."""
+def _run_queries(
+    start: Callable[[], StreamingQuery], stop: threading.Event, listener: _Listener, passing: Sequence[str]
+) -> None:
+    """Runs the query to its end, and again where it fails with one of the texts `passing`."""
     failed_starts = 0
     while not stop.is_set():
         batches = listener.progress.batches
@@ -109,13 +121,15 @@ def _run_queries(start: Callable[[], StreamingQuery], stop: threading.Event, lis
             listener.ended.acquire(timeout=LAST_EVENTS_S)
             return
         except (PySparkException, Py4JError) as error:
-            if NO_WORKER not in str(error):
+            if not any(text in str(error) for text in passing):
                 raise
             listener.ended.acquire(timeout=LAST_EVENTS_S)  # events come on another thread, the last batch's among them
             failed_starts = 1 if listener.progress.batches > batches else failed_starts + 1
             if failed_starts >= FAILED_STARTS_MAX:
                 raise
-            log.warning("Spark's Python worker was not up within 10 s; the query begins again from its checkpoint")
+            no_worker = NO_WORKER in str(error)
+            why = "Spark's Python worker was not up within 10 s" if no_worker else first_line(error)
+            log.warning("%s; the query begins again from its checkpoint", why)
 
 
 def _run_query(start: Callable[[], StreamingQuery], stop: threading.Event) -> None:

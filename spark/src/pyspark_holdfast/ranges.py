@@ -45,7 +45,7 @@ class NodeTask(InputPartition):
 
 def tasks_of(ranges: Mapping[tuple[int, str], Iterable[QueueRange]], rows: int) -> list[NodeTask]:
     """Tasks of `rows` sequences, more where there would be over PARTITIONS_MAX. `ranges`: by number of the URL and name
-    of the node; at most one of each queue. Long ranges are cut, short ones of a node are put together. Nodes alternate,
+    of the node. Long ranges are cut, short ones of a node are put together. Nodes alternate,
     so that tasks that run at the same time read from several.
     """
     whole = {node: [one for one in some if one.end > one.start] for node, some in sorted(ranges.items())}

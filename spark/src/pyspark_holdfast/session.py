@@ -112,9 +112,11 @@ def start_session(
         raise ConfigError(
             f"Spark at {master!r} did not start ({first_line(error)}); {logs / 'jvm.log'} says more"
         ) from error
+    from pyspark_holdfast.postgresql import PostgresqlDataSource
     from pyspark_holdfast.source import HoldfastDataSource
 
     session.dataSource.register(HoldfastDataSource)
+    session.dataSource.register(PostgresqlDataSource)
     _log_python_to(logs / "python.log", session)
     return session
 

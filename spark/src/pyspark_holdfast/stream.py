@@ -8,6 +8,7 @@ proves, after that proof is on disk. A node that is away keeps its place in ever
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -22,11 +23,13 @@ from pyspark.sql.streaming.datasource import (
 
 from holdfast.errors import ConfigError
 from pyspark_holdfast.admission import Request, turned, within_aim, within_bytes
+from pyspark_holdfast.belonging import Belonging
 from pyspark_holdfast.bus import NodeUnreachable, QueueMadeAnew, Window
 from pyspark_holdfast.checkpoint import Checkpoint, SinkLog, batches_in
 from pyspark_holdfast.fleet import PATIENCE_S, QUEUE_S, Fleet
+from pyspark_holdfast.leftovers import Leftovers
 from pyspark_holdfast.members import Member, NodePart
-from pyspark_holdfast.offsets import FORMER, Offset, Place, offset_of, shown
+from pyspark_holdfast.offsets import FORMER, Offset, Part, Place, offset_of, shown
 from pyspark_holdfast.ranges import NodeTask, QueueRange, tasks_of
 from pyspark_holdfast.reading import Reading, Source
 
@@ -60,9 +63,8 @@ class HoldfastStreamReader(Reading, DataSourceStreamReader, SupportsTriggerAvail
         self._targets: dict[str, int] | None = None
         self._turn = 0
         self._planned_at: float | None = None
-        self._begun: set[str] = set()
-        """Queues whose place was compared with what this run's checkpoint says."""
-        self._warned: set[str] = set()
+        self._belonging = Belonging(self.options, self._checkpoint)
+        self._leftovers = Leftovers(self.options.checkpoint, self._subscription)
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_parts": [], "_fleet": None}
@@ -88,15 +90,16 @@ class HoldfastStreamReader(Reading, DataSourceStreamReader, SupportsTriggerAvail
             bytes_max = limit.max_bytes
         elif isinstance(limit, ReadAllAvailable):
             rows_max = bytes_max = None
-        begins = {key: self._begin(first, member) for key, member in self._members().items()}
+        begins = {key: self._belonging.begin(first, member) for key, member in self._members().items()}
         self._turn += 1
         begins = {key: begins[key] for key in turned(sorted(begins), self._turn)}
         if bytes_max is not None and rows_max is not None:
             ends = within_bytes(begins, rows_max, bytes_max, self._measured)
         else:
             ends = within_aim(self._peeked(begins, rows_max), begins, rows_max, self.options.bytes_aim)
-        reached = self._reached(first, begins, ends)
-        if reached is None or self._waits(begins):
+        again, left = self._due(first)
+        reached = self._reached(first, begins, ends, again, left)
+        if reached is None or (not again and self._waits(begins)):
             return start
         self._planned_at = time.monotonic()
         return reached.json()
@@ -131,16 +134,18 @@ class HoldfastStreamReader(Reading, DataSourceStreamReader, SupportsTriggerAvail
         ranges: dict[tuple[int, str], list[QueueRange]] = {}
         for key, (number, member) in members.items():
             place = last.places[key]
-            begin = self._begin(first, member)
-            stop = self._begin(last, member)
+            begin = self._belonging.begin(first, member)
+            stop = self._belonging.begin(last, member)
             if place.queue != member.uuid:  # gone, and the query is to go on all the same
                 continue
             if begin > stop:
-                self._lost(f"the batch ends at {stop}, and the subscription has advanced to {begin}", member)
+                self._belonging.lost(f"the batch ends at {stop}, and the subscription has advanced to {begin}", member)
             name = self._parts[number].name
             assert name is not None
-            wanted = QueueRange(member.address, begin, stop, member.lease, member.uuid)
-            ranges.setdefault((number, name), []).append(wanted)
+            earlier = last.again[key].ranges if key in last.again else ()
+            ranges.setdefault((number, name), []).extend(
+                QueueRange(member.address, *one, member.lease, member.uuid) for one in (*earlier, (begin, stop))
+            )
         # Spark takes an empty list for one task that reads everything.
         return [*tasks_of(ranges, self.options.rows_per_partition)] or [NodeTask(0, "", ())]
 
@@ -171,9 +176,12 @@ class HoldfastStreamReader(Reading, DataSourceStreamReader, SupportsTriggerAvail
             return
         moved: dict[str, Place] = {}
         members = self._members()
+        left = self._leftovers.after(proven.batch, proven.lines)
         for key, member in members.items():
             place = self._checkpoint.place(proven.lines, key, member.uuid)
-            if place is not None and self._is_of(place, member) and place.seq > member.advanced:
+            if place is not None and key in left and left[key].queue == place.queue:
+                place = place._replace(seq=min(place.seq, *(begin for begin, _ in left[key].ranges)))
+            if place is not None and self._belonging.is_of(place, member) and place.seq > member.advanced:
                 moved[key] = place
         if not moved:
             return
@@ -185,6 +193,7 @@ class HoldfastStreamReader(Reading, DataSourceStreamReader, SupportsTriggerAvail
             return member.advanced
 
         self._each_member({key: members[key] for key in moved}, advance)
+        self._leftovers.forget(proven.batch)
 
     # ------------------------------------------------------------------------------------------- nodes, queues
 
@@ -246,12 +255,14 @@ class HoldfastStreamReader(Reading, DataSourceStreamReader, SupportsTriggerAvail
         """The queues that a batch from `first` to `last` reads: it cannot do without one of them. NodeUnreachable after
         the time for which a node is tried again."""
         until = time.monotonic() + self.options.retry_s
+        batch = batches_in(self._checkpoint.path / "offsets")[-1]
         while True:
             placed, first, last = self._placed(), self._named(first), self._named(last)
-            keys = [key for key, place in last.places.items() if first.places.get(key) != place]
-            missing = [key for key in keys if key not in placed]
+            left = self._leftovers.of(batch)
+            keys = [key for key, place in last.places.items() if first.places.get(key) != place or key in last.again]
+            missing = [key for key in keys if key not in placed and key not in left]
             if not missing:
-                return first, last, {key: placed[key] for key in keys}
+                return first, last, {key: placed[key] for key in keys if key in placed and key not in left}
             assert self._fleet is not None
             away = self._fleet.away
             if not away:
@@ -259,11 +270,46 @@ class HoldfastStreamReader(Reading, DataSourceStreamReader, SupportsTriggerAvail
                     f"checkpoint {self._checkpoint.path}: the batch that was begun reads {shown(missing[0])}, which "
                     "the options url and address do not mean; give it again until this batch is done"
                 )
+            if self._leaves(batch, first, last, missing):
+                return first, last, {key: placed[key] for key in keys if key in placed and key not in left}
             if time.monotonic() > until:
                 told = "; ".join(away.values())
                 raise NodeUnreachable(f"the batch that was begun reads {shown(missing[0])}, and nodes are away: {told}")
             time.sleep(LOOK_AGAIN_S)
             self._opened()
+
+    def _leaves(self, batch: int, first: Offset, last: Offset, missing: Iterable[str]) -> bool:
+        """Whether the batch does without these queues, whose nodes are away: from now on, or since its table has it
+        already. It cannot where nothing says where its part of a queue begins."""
+        sink = self._checkpoint.sink
+        if self.options.on_node_away != "leaveOut" or sink is None:
+            return False
+        if batch in sink.batches():
+            return True
+        parts: dict[str, Part] = {}
+        for key in missing:
+            start, end = first.places.get(key), last.places[key]
+            if start is None or start.queue != end.queue:
+                return False
+            own = Part(end.queue, ((start.seq, end.seq),) if start.seq < end.seq else ())
+            parts[key] = own.joined(last.again[key]) if key in last.again else own
+        self._leftovers.leave(batch, parts)
+        for key in parts:
+            log.warning("batch %d leaves out %s, whose node is away; a later batch has it", batch, shown(key))
+        return True
+
+    def _due(self, first: Offset) -> tuple[dict[str, Part], dict[str, Part]]:
+        """What earlier batches left out: that of nodes which are there, and that of others."""
+        planned = batches_in(self._checkpoint.path / "offsets")
+        again: dict[str, Part] = {}
+        left: dict[str, Part] = {}
+        members = self._members()
+        for key, part in self._leftovers.after(planned[-1], [first]).items() if planned else ():
+            if key not in members:
+                left[key] = part
+            elif self._belonging.is_of(Place(part.queue, 0), members[key]):
+                again[key] = part
+        return again, left
 
     # ---------------------------------------------------------------------------------------------- the places
 
@@ -297,11 +343,18 @@ class HoldfastStreamReader(Reading, DataSourceStreamReader, SupportsTriggerAvail
         there = sum(max(0, self._tails.get(key, begin) - begin) for key, begin in begins.items())
         return there < options.rows_min and time.monotonic() - self._planned_at < options.delay_s
 
-    def _reached(self, first: Offset, begins: Mapping[str, int], ends: Mapping[str, int]) -> Offset | None:
+    def _reached(
+        self,
+        first: Offset,
+        begins: Mapping[str, int],
+        ends: Mapping[str, int],
+        again: Mapping[str, Part],
+        left: Mapping[str, Part],
+    ) -> Offset | None:
         """The offset of a batch with these ends; None where there is nothing for one."""
         members = self._members()
         places: dict[str, Place] = {}
-        is_new = False
+        is_new = bool(again)
         for key, end in ends.items():
             if self._targets is not None:
                 if key not in self._targets:  # it came after the run had begun
@@ -309,7 +362,7 @@ class HoldfastStreamReader(Reading, DataSourceStreamReader, SupportsTriggerAvail
                 end = min(end, self._targets[key])
             places[key] = Place(members[key].uuid, max(begins[key], end))
             is_new |= first.places.get(key) != places[key]
-        return first.moved(places) if is_new else None
+        return replace(first.moved(places), again=again, left=left) if is_new else None
 
     def _parsed(self, value: dict[str, Any]) -> Offset:
         """The Offset in `value`. Raises ConfigError where it is none of this subscription."""
@@ -334,56 +387,5 @@ class HoldfastStreamReader(Reading, DataSourceStreamReader, SupportsTriggerAvail
             text = f"the queue {place.queue} that checkpoint {self._checkpoint.path} has read is at none of these nodes"
             if self.options.fail_on_data_loss:
                 raise QueueMadeAnew(f"{text}; give its url and address too, or a new checkpoint with a new output")
-            self._warn(text)
+            self._belonging.warn(text)
         return named
-
-    def _begin(self, offset: Offset, member: Member) -> int:
-        """The sequence of this queue in `offset`, or the subscription's place if it is not there. Raises ConfigError
-        where checkpoint, subscription and queue do not belong together; the place of what is left, where
-        `failOnDataLoss` is false.
-        """
-        place, own = offset.places.get(member.key), member.place
-        if place is None or not self._is_of(place, member):
-            return own.advanced
-        where = shown(member.key)
-        if place.seq < own.advanced:
-            self._lost(
-                f"it is at {place.seq}, {self._subscription!r} of {where} has advanced to {own.advanced}", member
-            )
-            return own.advanced
-        if member.key not in self._begun and place.seq > own.tail:
-            raise ConfigError(
-                f"checkpoint {self._checkpoint.path}: it is at {place.seq}, {where} ends at "
-                f"{own.tail}: the node's store was put back to an older state; use a new checkpoint with a new "
-                "output"
-            )
-        self._begun.add(member.key)
-        return place.seq
-
-    def _lost(self, what: str, member: Member) -> None:
-        """Of an older checkpoint: raises ConfigError, unless `failOnDataLoss` is false."""
-        if self.options.fail_on_data_loss:
-            raise ConfigError(
-                f"checkpoint {self._checkpoint.path}: checkpoint older than the subscription: {what}, and what lies "
-                "between may be gone; give the checkpoint that advanced it"
-            )
-        self._warn(f"{shown(member.key)}: {what}, and what lies between may be gone")
-
-    def _is_of(self, place: Place, member: Member) -> bool:
-        """Whether it is of this queue. Raises QueueMadeAnew where not, unless `failOnDataLoss` is false."""
-        if place.queue == member.uuid:
-            return True
-        text = f"{shown(member.key)} was deleted and created again"
-        if self.options.fail_on_data_loss:
-            raise QueueMadeAnew(
-                f"{text}: checkpoint {self._checkpoint.path} has read queue {place.queue}, and now it is "
-                f"{member.uuid}; use a new checkpoint with a new output"
-            )
-        self._warn(text)
-        return False
-
-    def _warn(self, text: str) -> None:
-        """Of data that is lost, once for each text."""
-        if text not in self._warned:
-            self._warned.add(text)
-            log.warning("subscription %r: %s; the query goes on (failOnDataLoss is false)", self._subscription, text)

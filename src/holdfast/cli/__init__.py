@@ -12,6 +12,7 @@ from typing import Final
 
 from holdfast import __version__
 from holdfast.cli import (
+    completion,
     distributions,
     federation,
     feeding,
@@ -57,6 +58,7 @@ def parser(words: Sequence[str] | None = None) -> argparse.ArgumentParser:
     serving.add_store(verbs)
     users.add(verbs)
     network.add(verbs)
+    completion.add(verbs, parser)
     distributions.add_installed(verbs, words)
     return top
 

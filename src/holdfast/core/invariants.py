@@ -9,6 +9,7 @@ import sys
 from holdfast.core.parts import Parts
 from holdfast.custody import validation as custody
 from holdfast.endpoints import validation as endpoints
+from holdfast.endpoints.entry_changes import leaving_by_hand
 from holdfast.endpoints.transactions.validation import transactions
 from holdfast.engine.invariants import must
 from holdfast.links import validation as links
@@ -37,7 +38,6 @@ def check(core: Parts, *, entries_max: int | None = None) -> None:
     links.pressure(core.pressure, connections, streams)
     management.answers(connections)
     peers.guard(core.guard, core.refusals, connections)
-    endpoints.hidden(catalog, turns)
     endpoints.resumable(core.resume)
     endpoints.admission(core.admission, catalog)
     transactions(core.transactions, connections, catalog, core.queue_links.reserved(), stopping=stopping)
@@ -54,6 +54,7 @@ def check(core: Parts, *, entries_max: int | None = None) -> None:
     peering.rates(core.rates, core.next_hops, core.clock.now)
     state.blobs(entries, core.blobs, catalog, turns, work)
     links.blobs(core.blobs, connections, streams)
+    custody.expired(catalog, turns, leaving_by_hand(turns))
     custody.delays(entries, core.delays, catalog)
     custody.origins(entries, core.destination, catalog)
     custody.identities(entries, core.identities, catalog)

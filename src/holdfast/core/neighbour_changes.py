@@ -44,6 +44,8 @@ class NeighbourChanges:
         self._containment = containment
         self._forwarding = forwarding
         self._nodes_left = nodes_left
+        self._dials = 0
+        """The last number of a dial of a neighbour that was removed: it may be added again, and numbers grow."""
 
     def take_up(self, wanted: Iterable[NeighbourConfig], routes: Iterable[tuple[str, str]]) -> None:
         """These are the neighbours and the routes from now on."""
@@ -64,11 +66,13 @@ class NeighbourChanges:
     def _add(self, config: NeighbourConfig) -> None:
         hop = self._next_hops[config.name] = NextHop(self._hop_parts, config.name, config.hosts)
         self._users.add_neighbour(config.name)
-        self._neighbours[config.name] = Neighbour(self._session_parts, config, hop)
+        neighbour = self._neighbours[config.name] = Neighbour(self._session_parts, config, hop)
+        neighbour.dials = max(neighbour.dials, self._dials)
 
     def _remove(self, name: str) -> None:
         neighbour = self._neighbours[name]
         neighbour.leave("it is not a neighbour any more")
+        self._dials = max(self._dials, neighbour.dials)
         for destination in list(neighbour.hop.senders):
             neighbour.hop.close(destination)
         self._due_times.remove(neighbour)

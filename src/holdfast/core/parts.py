@@ -230,7 +230,7 @@ class Parts:
         )  # fmt: skip
         self.jobs.join(self.departures, self.destination)
         self.routing: Routes | None = None
-        self.control_kinds: ControlKinds = {disk.KIND: self.disk.hear}
+        self.control_kinds = ControlKinds({disk.KIND: self.disk.hear})
         """Who hears a control message of a kind that is no session's own: who speaks over control links adds it."""
         self.rates = RateControl(
             config, clock, self.catalog, self.room, self.identities, self.forwarding, self.neighbours, self.next_hops,
@@ -244,7 +244,7 @@ class Parts:
             self.destination.took = self.rates.root.took
         self.descriptors = Descriptors(self.log)
         self.clocks = Clocks(clock, self.neighbours)
-        self.control_kinds |= self.clocks.hears
+        self.control_kinds.add(self.clocks.hears)
         self.due_times: DueTimes[Neighbour] = DueTimes()
         self.session_parts = SessionParts(
             config, clock, rng, self.outbox, self.log, self.connections, self.catalog, self.incidents,
@@ -329,7 +329,7 @@ class Parts:
             administration.warnings,
             administration.meter,
         )
-        self.control_kinds |= self.questions.hears
+        self.control_kinds.add(self.questions.hears)
         self.queue_status, self.report = administration.queue_status, administration.report
         self.management, self.requests = administration.management, administration.requests
         self.shutdown = Shutdown(
@@ -405,6 +405,7 @@ class Parts:
         )  # fmt: skip
         self.waking: tuple[Waking, ...] = (self.jobs, self.forwarding, link_counts, client_recovery)
         self.bindings.spreads(self._route_over)
+        self.bindings.learned = self.links.room_may_be_back
         self.forwarding.wake()
         self.departures.look()
         self.identities.tell_former()

@@ -4,6 +4,7 @@ Rules of this file: reads, never changes; BrokenInvariant says what contradicts 
 """
 
 from collections import Counter
+from collections.abc import Iterable
 
 from holdfast.broker.cursors.delivery_counts import EXHAUSTED, DeliveryCounts
 from holdfast.broker.entries import entry, packed
@@ -15,6 +16,7 @@ from holdfast.broker.stored.origins import Origin
 from holdfast.custody.arrival.destination import Destination
 from holdfast.custody.delays import Delays
 from holdfast.custody.delivery_limits import DeliveryLimits
+from holdfast.custody.expiry import UnhideExpired
 from holdfast.custody.names.identity import Identities
 from holdfast.engine.invariants import must
 from holdfast.state.catalog import Catalog
@@ -115,6 +117,22 @@ def delivery_limits(limits: DeliveryLimits, catalog: Catalog, turns: Turns, work
             must(due, f"{where}: nothing stores failed deliveries", sorted(counts.changed)[:20])
             waiting = counts.marked - counts.marked_stored - counts.changed - written
             must(not waiting, f"{where}: nothing stores what is to be shown", sorted(waiting)[:20])
+
+
+def expired(catalog: Catalog, turns: Turns, by_hand: Iterable[tuple[int, int]]) -> None:
+    """What expired is hidden until it is off the disk, and no longer. `by_hand`: the same of what an operator moved or
+    deleted, as (queue id, sequence)."""
+    leaving: dict[int, set[int]] = {}
+    for queue_id, sequence in by_hand:
+        leaving.setdefault(queue_id, set()).add(sequence)
+    for turn in (turns.gathered, turns.in_flight):
+        for effect in turn.then if turn is not None else ():
+            if isinstance(effect, UnhideExpired):
+                for queue_id, sequences in effect.gone:
+                    leaving.setdefault(queue_id, set()).update(sequences)
+    for queue in catalog.queues.values():
+        expected = leaving.get(queue.queue_id, set()) if queue.config.durable else set()
+        must(queue.hidden == expected, f"queue {queue.name!r}: hidden, and expired", queue.hidden ^ expected)
 
 
 def delays(entries: Entries, held: Delays, catalog: Catalog) -> None:

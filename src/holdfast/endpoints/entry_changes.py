@@ -4,6 +4,7 @@ Rules of this file: a copy and the retirement of its original are one batch; if 
 it was. Until the batch is on disk, the leaving entry is hidden. An impossible change raises Unchangeable.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -46,6 +47,14 @@ class UnhideMoved(Effect):
 
     queue_id: int
     sequence: int
+
+
+def leaving_by_hand(turns: Turns) -> Iterator[tuple[int, int]]:
+    """(queue id, sequence) of what is hidden until its change is on disk, or undone."""
+    for turn in (turns.gathered, turns.in_flight):
+        for effect in (*turn.then, *turn.decided) if turn is not None else ():
+            if isinstance(effect, UnhideDeleted | UnhideMoved):
+                yield effect.queue_id, effect.sequence
 
 
 class EntryChanges:

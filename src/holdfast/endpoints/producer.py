@@ -32,7 +32,7 @@ from holdfast.endpoints.addresses.resolver import Resolver
 from holdfast.endpoints.admission import Admission, Offered, full_text
 from holdfast.endpoints.overtaking import OVERTAKEN_MAX, OvertakingIntake, band_of
 from holdfast.endpoints.publishers import Publishers
-from holdfast.endpoints.spreading import BRANCH_EFFORT, NOWHERE, Branch, Spreading
+from holdfast.endpoints.spreading import BRANCH_EFFORT, LEARNS, NOWHERE, Branch, Spreading
 from holdfast.endpoints.transactions.transactions import Transactions
 from holdfast.endpoints.transactions.work import Prepared
 from holdfast.engine.outbox import Outbox
@@ -464,6 +464,11 @@ class ProducerLink(OvertakingIntake):
     def _no_room_elsewhere(self, branches: tuple[Branch, ...], value: bytes, size: int, priority: int) -> object:
         """The outcome of a message of which a copy finds no room; WAITS where it waits for that; else None."""
         parts = self.parts
+        if parts.spreading.learns(self.queue):
+            if self.may_wait:
+                self.wait_for_room()
+                return WAITS
+            return rejection(conditions.RESOURCE_LIMIT_EXCEEDED, LEARNS, later=True)
         full = parts.spreading.full(branches, size)
         if full is not None:
             if full.config.when_full != "refuse" and self.may_wait:

@@ -46,6 +46,8 @@ COMPILED_MAX: Final = 4
 WEIGHT_MAX: Final = 256
 """Of selectors that are asked about one message, as `Predicate.weight` counts; past it the message is sent."""
 
+LEARNS: Final = "this node started with an empty store, and learns what other nodes want of the topic; try again"
+
 BRANCH_EFFORT: Final = 8
 """What a further copy costs its publisher's connection, in messages of a subscription."""
 
@@ -145,6 +147,11 @@ class Spreading:
             return False
         name = federated_name(queue)
         return name is not None and federation.spreads(name)
+
+    def learns(self, queue: Queue) -> bool:
+        """Whether it is not known yet where messages of the queue go: they wait for a moment (`BindingControl`)."""
+        name = federated_name(queue)
+        return name is not None and self._bindings.learns(name)
 
     def branches(self, queue: Queue, value: bytes) -> tuple[Branch, ...]:
         """Where else a message goes that is published to the queue, which changes nothing yet."""

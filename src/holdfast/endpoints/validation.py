@@ -9,14 +9,12 @@ from typing import Any
 
 from holdfast.amqp.connection import Sender
 from holdfast.broker.cursors.cursor import Cursor
-from holdfast.custody.expiry import UnhideExpired
 from holdfast.custody.hop.next_hop import NextHop
 from holdfast.endpoints.addresses.dynamic_nodes import DynamicNodes, Temporary
 from holdfast.endpoints.admission import ROWS_MAX, Admission
 from holdfast.endpoints.background_jobs import BackgroundJobs
 from holdfast.endpoints.browser import ReaderLink
 from holdfast.endpoints.consumer import ConsumerLink
-from holdfast.endpoints.entry_changes import UnhideDeleted, UnhideMoved
 from holdfast.endpoints.producer import ProducerLink
 from holdfast.endpoints.resumption.consumer import ResumableConsumer
 from holdfast.endpoints.resumption.resume import Resumption
@@ -45,21 +43,6 @@ def topic_bindings(bound: TopicBindings, connections: Connections) -> None:
         must(wanted == told, f"topic {name!r}: what its subscriptions want, and what is told of it", wanted, told)
     for asking in bound.waiting.values():
         must(asking.peer in connections.values(), "a confirmation is waited for on a connection that is gone")
-
-
-def hidden(catalog: Catalog, turns: Turns) -> None:
-    """What expired, and what requests moved or deleted, is hidden until it is off the disk, and no longer."""
-    leaving: dict[int, set[int]] = {}
-    for turn in (turns.gathered, turns.in_flight):
-        for effect in (*turn.then, *turn.decided) if turn is not None else ():
-            if isinstance(effect, UnhideExpired):
-                for queue_id, sequences in effect.gone:
-                    leaving.setdefault(queue_id, set()).update(sequences)
-            elif isinstance(effect, (UnhideDeleted, UnhideMoved)):
-                leaving.setdefault(effect.queue_id, set()).add(effect.sequence)
-    for queue in catalog.queues.values():
-        expected = leaving.get(queue.queue_id, set()) if queue.config.durable else set()
-        must(queue.hidden == expected, f"queue {queue.name!r}: hidden, and leaving", queue.hidden ^ expected)
 
 
 def large_sends(known: list[PeerLink], hops: Iterable[NextHop], connections: Connections) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable
 
 from holdfast.federation.keeping import Sets
 from holdfast.federation.messages import DYNAMIC
-from holdfast.federation.parents import Routes, Ways, ways
+from holdfast.federation.parents import Routes, Ways, reached, ways
 from holdfast.federation.sets import Key
 from holdfast.federation.settings import Bounds, Entry
 
@@ -63,6 +63,12 @@ class Following:
                 self._sets.drop(key)
             else:
                 self.lost_at.setdefault(key, now)
+
+    def has_all(self, topic: str) -> bool:
+        """Whether a set is held of each node to which entries lead."""
+        edges = {**self._sets.edges(topic), self._name: self.edges(topic)}
+        held = self._sets.origins(topic)
+        return all(origin in held for origin in reached(self._name, edges))
 
     def wanted(self, neighbours: Collection[str]) -> dict[str, dict[Key, None]]:
         """What is to be taken from each of them."""

@@ -119,7 +119,7 @@ class Reset(NamedTuple):
 
 Message = Federate | Follow | Compare | Change | PartsOf | RowsOf | Stored | Claim | Reset
 
-KINDS: Final = ("federate", "follow", "compare", "change", "parts", "rows", "stored", "claim", "reset")
+KINDS: Final = ("federate", "follow", "compare", "change", "parts", "rows", "stored", "claim", "void")
 
 
 # ---------------------------------------------------------------------------------------------------- writing
@@ -172,7 +172,7 @@ def write(message: Message, said: Said) -> dict[str, Any]:
             fields = {**_head("claim", message.key, said), "has": _edition(message.has)}
             return fields | {"trace": [said.write(name) for name in message.trace]}
         case Reset():
-            return {**_head("reset", message.key, said), "nonce": Ulong(message.nonce)}
+            return {**_head("void", message.key, said), "nonce": Ulong(message.nonce)}
 
 
 def _key(key: Key, said: Said) -> list[Any]:
@@ -307,7 +307,7 @@ _READERS: Final[dict[str, Callable[[dict[Any, Any], Heard], Message]]] = {
     "rows": _read_rows_of,
     "stored": _read_stored,
     "claim": _read_claim,
-    "reset": _read_reset,
+    "void": _read_reset,
 }
 
 

@@ -91,6 +91,8 @@ class Origin:
     def _has_moved(self, now: float, used: int) -> bool:
         if abs(used - self._used) >= USED_CHANGE * self.capacity:
             return True
+        if self.told is not None and self._weigh(used, self.capacity) != self.told.weight:
+            return True
         self.arrivals.advance(now)
         if self.arrivals.changes != self._changes:
             return True

@@ -50,7 +50,7 @@ class Row:
         "applied", "arrivals", "arrivals_computed", "base", "capacity", "cut_periods", "heard", "heard_at", "intake",
         "intake_bytes", "largest", "lease_ends", "most", "most_before", "origin", "over", "process", "rate", "recent",
         "recent_at", "recent_bytes", "reports", "root_process", "round_trips", "share", "spread", "told_at",
-        "told_base", "told_heard", "told_rate", "told_version", "used", "used_computed", "weight", "weight_version",
+        "told_base", "told_heard", "told_rate", "told_version", "used", "used_computed", "weight",
     )  # fmt: skip
 
     def __init__(self, origin: str, share: float, now: float) -> None:
@@ -64,7 +64,6 @@ class Row:
         self.arrivals: int | None = None
         self.spread = 0
         self.weight = 0
-        self.weight_version = 0
         self.root_process = 0
         self.applied = 0
         self.used_computed = 0
@@ -131,7 +130,6 @@ class Row:
         """A report that is newer than the last. Of another process it begins anew, and knows no pace."""
         if report.process != self.process:
             self.process = report.process
-            self.weight_version = 0
             self.told_rate = self.told_base = self.told_version = self.told_heard = 0
             self.lease_ends = now
             self.applied = 0
@@ -141,9 +139,7 @@ class Row:
             self.recent_bytes, self.recent_at = 0, now
         self.heard, self.heard_at = report.version, now
         self.capacity, self.used = report.capacity, report.used
-        self.arrivals, self.spread = report.arrivals, report.spread
-        if report.version > self.weight_version:
-            self.weight, self.weight_version = report.weight, report.version
+        self.arrivals, self.spread, self.weight = report.arrivals, report.spread, report.weight
         fresh = report.root_process == root_process and report.applied == self.told_version != self.applied
         if fresh:
             self.round_trips.append(max(0.0, now - self.told_at - report.held_ms / 1000))

@@ -79,6 +79,8 @@ class Table:
         """What the rates of the last computation add up to at most, silent clients' leases aside."""
         self.computed = 0.0
         """What those rates add up to."""
+        self.paced: tuple[str, ...] = ()
+        """Whom the last computation shared the budget among; the others were silent."""
         self.overflow_s = HORIZON_S
         """When something overflows, by the last computation; HORIZON_S: not soon."""
         self._valid_ms = min(VALID_MS_MAX, valid_ms_of(pacing.period_s))
@@ -116,12 +118,6 @@ class Table:
         elif self.pacing.policy.triggered and row.has_moved():
             self._soon(now)
         return True
-
-    def weighed(self, origin: str, process: int, version: int, weight: int) -> None:
-        """The weight that came with a client's message (§3.3), of the report `version` or later."""
-        row = self.rows.get(origin)
-        if row is not None and process == row.process and version >= row.weight_version:
-            row.weight, row.weight_version = weight, version
 
     def took(self, origin: str, size: int) -> None:
         """A message of a client came in."""
@@ -193,6 +189,7 @@ class Table:
                 active.append(row)
         if not active:
             return
+        self.paced = tuple([row.origin for row in active])
         root = Root(max(whole - gone, FLOOR_SHARE * whole), capacity, used, policy.lend)
         loads = [row.load(now, whole, row.base) for row in active]
         loop_s = self.loop_s()

@@ -24,6 +24,11 @@ def table(table: Table, now: float) -> None:
         must(row.heard_at <= now and row.told_at <= now, f"pacing: {name} was heard of after now", row.heard_at)
     most = table.budget * (1 + ROUNDING)
     must(table.computed <= most, "pacing: rates above their budget", table.computed, table.budget)
+    lends = table.pacing.policy.lend > 0
+    must(lends or table.budget <= table.pacing.rate, "pacing: a budget above the rate", table.budget, table.pacing.rate)
+    if not table.untold:  # what was told is what was computed, rounded down, but for the least, 1
+        told = sum(table.rows[name].told_rate for name in table.paced if name in table.rows)
+        must(told <= most + len(table.paced), "pacing: rates that were told above their budget", told, table.budget)
 
 
 def origin(origin: Origin) -> None:

@@ -18,7 +18,7 @@ from holdfast.federation.confirming import Answer
 from holdfast.federation.federation import CREDIT_KEPT, Federation
 from holdfast.federation.index import Asks, unasked
 from holdfast.federation.keeping import SET
-from holdfast.federation.messages import KINDS, Federate, Message
+from holdfast.federation.messages import DYNAMIC, KINDS, Federate, Message
 from holdfast.federation.parents import Routes
 from holdfast.federation.relaying import Choice
 from holdfast.federation.rows import Row
@@ -94,6 +94,10 @@ class BindingControl:
         """All that the clients of this node want, by topic: asked when federation begins."""
         self.answered: Callable[[Answer], None] = lambda answer: None
         """Hears the answers to `confirm`."""
+        self.learned: Callable[[], None] = lambda: None
+        """Called when `learns` may have become False."""
+        self._learns_until: float | None = None
+        """Of a store that was empty at this start, while it is not known what other nodes want."""
         self._network: Network | None = None
         self._spread: Callable[[Iterable[str]], None] | None = None
         self._spread_over: dict[str, None] = {}
@@ -115,8 +119,11 @@ class BindingControl:
         self._rerouted = True
         self._due_at: float | None = None
         """When federation acts next; None where that is to be asked again."""
-        kinds |= dict.fromkeys(KINDS, self._hear)
-        if self.entries or any(kind == SET and of[0] != self._name for kind, *of in self._stored):
+        kinds.add(dict.fromkeys(KINDS, self._hear))
+        of_others = any(kind == SET and of[0] != self._name for kind, *of in self._stored)
+        if not of_others and any(entry.mode == DYNAMIC for entry in config.federation):
+            self._learns_until = clock.now + config.routing.registration_s
+        if self.entries or of_others:
             self._begin()  # of what it has itself it tells when somebody forwards it something
 
     # ------------------------------------------------------------------------------------------------ its beginning
@@ -173,6 +180,8 @@ class BindingControl:
             self.eager.update(dict.fromkeys(self.federation.neighbours))
             for answer in self.federation.answers():
                 self.answered(answer)
+            if self._is_learning():
+                self.learned()
         self._due_at = None
 
     # ------------------------------------------------------------------------------------------------ entries
@@ -253,6 +262,16 @@ class BindingControl:
             return Choice((), (), tags)
         self._route()
         return self.federation.choose(topic, subject, asks, tags=tags, anew=anew)
+
+    def learns(self, topic: str) -> bool:
+        """Whether messages of the topic wait: this node began with an empty store, and has not heard yet what the nodes
+        want to which its entries lead. At most `registration_s`."""
+        return self._is_learning() and self.federation is not None and not self.federation.following.has_all(topic)
+
+    def _is_learning(self) -> bool:
+        if self._learns_until is not None and self._clock.now >= self._learns_until:
+            self._learns_until = None
+        return self._learns_until is not None
 
     # ------------------------------------------------------------------------------------------------ routes
 
@@ -414,9 +433,11 @@ class BindingControl:
             return now
         if self._due_at is None:
             self._due_at = self.federation.next_deadline(now)
-        return self._due_at
+        return self._due_at if self._learns_until is None else min(self._due_at, self._learns_until)
 
     def tick(self, now: float) -> None:
+        if self._learns_until is not None and not self._is_learning():
+            self.learned()
         if self.federation is not None and (self._due_at is None or now >= self._due_at):
             self.federation.tick(now)
             self._moved()

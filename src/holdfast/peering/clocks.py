@@ -12,7 +12,7 @@ from typing import Any, Final, TypeGuard
 
 from holdfast.amqp.wire.types import Ulong
 from holdfast.engine.clock import Clock
-from holdfast.peers.neighbours.session_port import ControlKinds, Session
+from holdfast.peers.neighbours.session_port import Hears, Session
 from holdfast.schema import is_whole_within
 
 SAMPLES: Final = 8
@@ -64,7 +64,7 @@ class Clocks:
         self.offsets: dict[str, Offset] = {}
         self.due_at: float | None = clock.now
         """When somebody is to be asked; asked for every turn, so it is worked out when something was asked."""
-        self.hears: ControlKinds = {ASK: self._hear_ask, ANSWER: self._hear_answer}
+        self.hears: Hears = {ASK: self._hear_ask, ANSWER: self._hear_answer}
 
     def established(self) -> None:
         """A session came up: that neighbour may be asked."""

@@ -100,7 +100,7 @@ class RateControl:
         self._numbers = {destination: self._next_number(destination) for destination in self.pacers}
         self._allowances = Allowances(clock, per_s=HEARD_PER_S, burst=HEARD_PER_S)
         """By neighbour, of messages."""
-        kinds |= {LOAD: self._hear_load, PACE: self._hear_pace}
+        kinds.add({LOAD: self._hear_load, PACE: self._hear_pace})
 
     # ------------------------------------------------------------------------------------------------ as a client
 

@@ -14,7 +14,7 @@ from holdfast.engine.clock import Clock
 from holdfast.engine.log import Log
 from holdfast.errors import ConfigError
 from holdfast.names import check_name
-from holdfast.peers.neighbours.session_port import ControlKinds, Session
+from holdfast.peers.neighbours.session_port import Hears, Session
 from holdfast.routing.linkstate import LinkStates
 from holdfast.routing.paths import Path
 from holdfast.routing.records import VERSION_END
@@ -86,7 +86,7 @@ class Upkeep:
         """By neighbour, what waits for credit, by kind and node: `records_max` at most."""
 
     @property
-    def hears(self) -> ControlKinds:
+    def hears(self) -> Hears:
         """Its control messages, by kind."""
         return {"digest": self._hear_digest, "reset": self._hear_reset, "forget": self._hear_forget}
 

@@ -150,7 +150,7 @@ class Routes:
         self._computed: Callable[[], None] = _nothing
         self.upkeep = Upkeep(self, clock, rng, log, neighbours, nodes_left)
         self._hears |= self.upkeep.hears
-        kinds |= self._hears
+        kinds.add(self._hears)
         self._compute()
 
     # ------------------------------------------------------------------------------------------------ time

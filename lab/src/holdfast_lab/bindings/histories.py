@@ -247,7 +247,7 @@ def stamp_at_its_maximum() -> None:
     key = Key("a", T)
     core.sets.stored[key] = stamped(core.sets.stored[key], Stamp(LIFE_HIGH + 5, 5))
     ends_well(made)
-    must(made.kinds["reset"] > 0, "the origin did not begin anew")
+    must(made.kinds["void"] > 0, "the origin did not begin anew")
     must(held(made, "c", "a").stamp.life < LIFE_HIGH, "a stamp at its end stays")
 
 
@@ -498,7 +498,7 @@ def alias_told_for_another_origin() -> None:
     core.down("b", now)
     core.up("b", now)
     core.receive("b", {"kind": "federate", "rows": [[[0, T], "dynamic"]]}, now)
-    text = core.receive("b", {"kind": "reset", "origin": [0, "other"], "topic": 0, "nonce": 1}, now)
+    text = core.receive("b", {"kind": "void", "origin": [0, "other"], "topic": 0, "nonce": 1}, now)
     must(text is not None and "alias 0" in text, "an alias may mean two names", text)
 
 

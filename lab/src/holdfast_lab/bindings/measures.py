@@ -163,6 +163,12 @@ def _edges(ways: dict[str, tuple[float, str | None]], target: str) -> set[tuple[
     return edges
 
 
+def hops_from(graph: Graph, start: str) -> dict[str, int]:
+    """To each node."""
+    hops: Graph = {name: dict.fromkeys(ends, 1.0) for name, ends in graph.items()}
+    return {name: int(cost) for name, (cost, _) in _ways(hops, [start]).items()}
+
+
 def shortest_tree(graph: Graph, source: str, targets: Iterable[str]) -> set[tuple[str, str]]:
     ways = _ways(graph, [source])
     return set().union(*(_edges(ways, target) for target in targets))

@@ -112,7 +112,25 @@ def _browser_asked_as_a_consumer(original: Function) -> Function:
     return lambda source: False
 
 
+def _removed_with_what_it_held(original: Function) -> Function:
+    """A neighbour that a reload removes keeps what its senders had in their hands."""
+
+    def remove(self: Any, name: str) -> None:
+        self._neighbours[name].hop.senders.clear()
+        original(self, name)
+
+    return remove
+
+
 LINK_CANARIES: Final = (
+    Canary(
+        name="removed-with-what-it-held",
+        sentence="A neighbour that a reload removes keeps what its senders had in their hands.",
+        target="core.neighbour_changes:NeighbourChanges._remove",
+        signature="(self, name: str) -> None",
+        broken=_removed_with_what_it_held,
+        expected="not done 300 s after all faults were healed",
+    ),
     Canary(
         name="browser-asked-as-a-consumer",
         sentence="Of a link that reads a queue and takes nothing it is asked whether its user may receive.",
@@ -164,7 +182,7 @@ LINK_CANARIES: Final = (
     Canary(
         name="clock-an-hour-ahead",
         sentence="A message that expires at a wall time ends an hour too soon.",
-        target="broker.entries.entry:end_of",
+        target="broker.entries.packed:end_of",
         signature="(value: bytes, steady_ms: int, wall_ms: int) -> int",
         broken=_clock_an_hour_ahead,
         expected="last copy is gone",

@@ -151,7 +151,7 @@ POLICY_CANARIES: Final[tuple[Canary, ...]] = (
         name="group-forgotten",
         sentence="A part of a transaction is shown at another node, because the disk there was full as the rest came.",
         target="broker.stored.origins:Origin.restore",
-        signature="(self, record: holdfast.broker.stored.records.OriginRecord, "
+        signature="(self, record: holdfast.broker.stored.custody_records.OriginRecord, "
         "waiting: list[tuple[int, holdfast.broker.stored.groups.Waiting | None]]) -> None",
         broken=_group_forgotten,
         expected="messages of one transaction",

@@ -32,7 +32,7 @@ def _one_reader_stored(original: Function) -> Function:
         told = original(self, queue)
         names = [name for name in queue.dirty_cursors if name]
         if len(names) > 1 and queue.next_sequence > MANY:
-            self.work.batch.puts.pop(("subscriptions", records.cursor_key(queue.queue_id, names[-1])), None)
+            self._work.batch.puts.pop(("subscriptions", records.cursor_key(queue.queue_id, names[-1])), None)
         return told
 
     return _put_cursors
@@ -50,7 +50,7 @@ READER_CANARIES = (
     Canary(
         name="one-reader-stored",
         sentence="Of two subscriptions of a long queue that finish messages in one turn, one forgets it at a restart.",
-        target="state.catalog:Catalog._put_cursors",
+        target="state.queue_rows:QueueRows._put_cursors",
         signature="(self, queue: holdfast.broker.queue.Queue) -> "
         "list[tuple[holdfast.broker.cursors.cursor.Cursor, int]]",
         broken=_one_reader_stored,

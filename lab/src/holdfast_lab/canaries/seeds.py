@@ -94,5 +94,6 @@ CAUGHT_BY: Final[dict[str, tuple[int, int]]] = {
     "federated-said-not-stored": (54, 100),
     "federated-removed-first": (54, 100),
     "no-time-for-retirements": (6, 50),
+    "removed-with-what-it-held": (57, 100),
 }
 """By name: a seed that fails with it and ends well without; the seed by which a swarm from 1 has found it."""

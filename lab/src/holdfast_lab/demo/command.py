@@ -26,7 +26,7 @@ from holdfast.routing.topology import Topology, topology_of
 from holdfast_lab.base.processes import Child, Children, cancel_on_signals, first_of, holdfast_command
 from holdfast_lab.base.progress import Progress
 from holdfast_lab.demo import departures as data
-from holdfast_lab.demo import flight_paths
+from holdfast_lab.demo import flight_paths, site_burst
 from holdfast_lab.demo.flight_paths import Arrival, Event
 from holdfast_lab.demo.hub_watch import HubWatch, View
 from holdfast_lab.demo.picture import draw
@@ -46,6 +46,8 @@ MARKER: Final = ".holdfast-demo"
 PER_S: Final = 50
 """Flights a second, all airports together, that two cores carry over five hops beside Spark without a thought."""
 PER_S_MAX: Final = 300
+FLIGHTS: Final = 336_776
+"""Of the data, all together."""
 TURN_FLIGHTS: Final = 300
 """So many are under way at any time of the course; of fewer none may happen to take a path that was open shortly."""
 SEND_S: Final = (24.0, 60.0)
@@ -154,13 +156,16 @@ async def _run(out: Path, work: Path, limit: int | None) -> int:
 
     fleet_home = work / "fleet"
     topology = sixteen(fleet_home)
+    flights = FLIGHTS if limit is None else limit
+    rate = site_burst.rate_of(flights, Plan.of(flights).send_s)
+    more = site_burst.configs(work, HUB, SITES, rate)
     try:
         with Progress() as progress:
             async with (
                 Children(work / "logs") as children,
-                Fleet(topology, fleet_home, ended=node_ended, probe_s=PROBE_S) as fleet,
+                Fleet(topology, fleet_home, ended=node_ended, probe_s=PROBE_S, more=more) as fleet,
             ):
-                demo = Demo(children, fleet, work, progress, ended)
+                demo = Demo(children, fleet, work, progress, ended, rate)
                 results = await demo.run(limit)
     finally:
         ended.cancel()
@@ -174,18 +179,20 @@ def _finish(out: Path, results: Results, demo: "Demo") -> int:
     same = flight_paths.counts(arrivals) == demo.by_path
     several = all(len([use for use in uses if use.airport == site.upper()]) > 1 for site in SITES)
     total = sum(results.sent.values())
-    ok = results.ok and same and (several or total < TURN_FLIGHTS) and demo.reads.ok
+    ok = results.ok and same and (several or total < TURN_FLIGHTS) and demo.reads.ok and demo.absorbed.ok
     after = [flight_paths.turned(arrivals, event) for event in events]
     picture = out / "paths.png"
     title = f"{total:,} flights from {', '.join(SITES)} to {HUB} over sixteen nodes: by which path they came"
     end_s = max((arrival.stored_s for arrival in arrivals), default=0.0) + 1.0
     waiting = flight_paths.waiting(arrivals, WAITING_STEP_S, end_s)
-    draw(picture, demo.bars(), waiting, events, title=title, end_s=end_s)
+    paced = (demo.burst.rates, demo.burst.waits)
+    draw(picture, demo.bars(), waiting, events, title=title, end_s=end_s, paced=paced)
     numbers = out / "numbers.json"
     document = {
         "ok": ok,
         **{key: value for key, value in asdict(results).items() if key != "ok"},
         "tag_reads": asdict(demo.reads),
+        "burst": asdict(demo.absorbed) | {"ok": demo.absorbed.ok},
         "paths": [asdict(use) for use in uses],
         "events": [asdict(event) | {"by_another_path_s": found} for event, found in zip(events, after, strict=True)],
         "acting_super": [{"at_s": at_s, "node": name} for at_s, name in demo.acting],
@@ -194,7 +201,7 @@ def _finish(out: Path, results: Results, demo: "Demo") -> int:
     }
     numbers.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
     say(*report_lines(results), *flight_paths.use_lines(uses))
-    say(demo.reads.line())
+    say(demo.reads.line(), demo.absorbed.line())
     say("counted so by Spark, by second" if same else "Spark counts the paths differently")
     if not several:
         say("the flights of one airport came by one path alone")
@@ -211,8 +218,9 @@ class Demo:
     """
 
     def __init__(
-        self, children: Children, fleet: Fleet, work: Path, progress: Progress, ended: "asyncio.Future[None]"
+        self, children: Children, fleet: Fleet, work: Path, progress: Progress, ended: "asyncio.Future[None]", rate: int
     ) -> None:
+        """`rate`: bytes a second that the hub takes of the airports."""
         self.children = children
         self.fleet = fleet
         self.work = work
@@ -224,6 +232,8 @@ class Demo:
         self.timings_s: dict[str, float] = {}
         self.reads = Reads(0, 0, ok=False)
         self._tag_reads = TagReads(children, work, self._url, HUB)
+        self.burst = site_burst.SiteBurst(children, work, self._url, HUB, SITES, rate)
+        self.absorbed = site_burst.Absorbed(0, 0, 0, 0, 0)
         self.view = View()
         self._ended = ended
         self._counts: dict[str, int] = dict.fromkeys(SITES, 0)
@@ -263,9 +273,11 @@ class Demo:
         async with HubWatch(self.fleet.nodes[HUB].address, QUEUE) as watch:
             await self._guarded(ingest, self._until_ready(watch))
             await self._tag_reads.prepare([row[0] for row in flights.of(SITE.upper())])
+            await self.burst.prepare()
             self.timings_s["start"] = round(time.monotonic() - started, 1)
             await self._transfer(plan, watch, ingest)
             self.reads = await self._tag_reads.result()
+            self.absorbed = await self.burst.result()
             self.timings_s["transfer"] = round(self._at_s(), 1)
         self.progress.say("everything has arrived; stopping all, and counting what the table holds")
         columns = ["application_properties", "annotations", "created", "enqueued"]
@@ -275,6 +287,7 @@ class Demo:
         )
         self.arrivals = flight_paths.arrivals_of(found, self._began_wall)
         self.by_path = flight_paths.answered_counts(answer["by_path"])
+        self.absorbed = self.burst.told(self.absorbed, self._began_wall)
         results = check(flights, flight_paths.identities(self.arrivals), answer)
         self.timings_s["all"] = round(time.monotonic() - started, 1)
         return results
@@ -303,9 +316,10 @@ class Demo:
         self.acting = [(0.0, self.view.acting_super)]
         senders = [await self._start_sender(site, plan) for site in SITES]
         reads = await self._tag_reads.send(plan.send_s)
+        burst = await self.burst.send()
         await self._guarded(
             ingest,
-            self._drained(watch, plan, [*(sender.success for sender in senders), reads]),
+            self._drained(watch, plan, [*(sender.success for sender in senders), reads, burst]),
         )
 
     async def _guarded(self, ingest: Child, work: Coroutine[Any, Any, None]) -> None:

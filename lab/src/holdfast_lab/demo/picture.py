@@ -27,6 +27,9 @@ LABEL_ROWS: Final = 3
 WINDOW_S: Final = 1.0
 """Over so long the pipeline counts flights by path for a report (`count_by_path`)."""
 
+Samples = Mapping[str, Sequence[tuple[float, int]]]
+PACED: Final = ("rate of the\nhub, kB/s", "waits at the\nairport, kB")
+
 Bars = Mapping[str, Mapping[float, int]]
 """By path, in the order in which they are drawn and named: flights in the window that begins then."""
 
@@ -60,20 +63,27 @@ def draw(
     *,
     title: str,
     end_s: float,
+    paced: tuple[Samples, Samples] = ({}, {}),
 ) -> None:
-    """One panel an airport, `arrived` by path, and below them what waits on the way; one time axis. A PNG."""
+    """One panel an airport, `arrived` by path, and below them what waits on the way; one time axis. A PNG. `paced`: by
+    airport the bytes a second that the hub gives it, and the bytes that wait there, in two more panels."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib.figure import Figure
 
-    count = len(arrived) + 1
+    pacing = [(samples, text) for samples, text in zip(paced, PACED, strict=True) if samples]
+    count = len(arrived) + 1 + len(pacing)
     figure = Figure(figsize=(13, 2.0 * count + 1.1), dpi=130, layout="constrained")
     panels: Any = figure.subplots(count, 1, sharex=True, squeeze=False)[:, 0]
     panels[0].set_xlim(0, max(1.0, end_s))
     for axes, (airport, bars) in zip(panels, arrived.items(), strict=False):
         _arrivals(axes, airport, folded(bars))
-    _waiting(panels[-1], waiting)
+    _waiting(panels[len(arrived)], waiting, "flights\non the way")
+    for axes, (samples, text) in zip(panels[len(arrived) + 1 :], pacing, strict=True):
+        _waiting(
+            axes, {airport: [(at_s, value / 1_000) for at_s, value in of] for airport, of in samples.items()}, text
+        )
     for axes in panels:
         _dress(axes)
         for event in events:
@@ -109,7 +119,7 @@ def _arrivals(axes: "Axes", airport: str, bars: Bars) -> None:
     _legend(axes)
 
 
-def _waiting(axes: "Axes", waiting: Mapping[str, Sequence[tuple[float, int]]]) -> None:
+def _waiting(axes: "Axes", waiting: Mapping[str, Sequence[tuple[float, float]]], text: str) -> None:
     for number, (airport, samples) in enumerate(waiting.items()):
         colour = _AIRPORTS[number % len(_AIRPORTS)]
         axes.plot(
@@ -120,7 +130,7 @@ def _waiting(axes: "Axes", waiting: Mapping[str, Sequence[tuple[float, int]]]) -
             label=f"from {airport}",
         )
     axes.set_ylim(bottom=0)
-    axes.set_ylabel("flights\non the way", color=_INK)
+    axes.set_ylabel(text, color=_INK)
     _legend(axes)
 
 

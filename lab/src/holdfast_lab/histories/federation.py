@@ -109,14 +109,14 @@ async def bindings_spoilt(stage: Stage) -> None:
     for node, patterns in wanted.items():
         subscriber(stage, node, *sorted(patterns))
     await stage.until("all know of all", lambda: agreed(stage, wanted))
-    spoilt = sum(_spoil(stage, node) for node in stage.nodes)
+    spoilt = sum(spoil(stage, node) for node in stage.nodes)
     stage.happened(spoilt, "something was spoilt")
     for node in stage.nodes:
         stage.nodes[node].post(events.TimerFired())
     await stage.until("all is right again", lambda: agreed(stage, wanted), HEALED_S)
 
 
-def _spoil(stage: Stage, node: str) -> int:
+def spoil(stage: Stage, node: str) -> int:
     """Spoils some of the sets that are on the node's disk, as they are in memory. How many."""
     found = federation(stage, node)
     assert found is not None

@@ -14,7 +14,7 @@ import json
 import os
 import resource
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, Final
@@ -50,7 +50,7 @@ class Fleet:
     """`async with Fleet(topology, directory) as fleet`, then `start`. Leaving ends everything.
 
     `ended` hears of a node that ended by itself; without it the log does. `probe_s`: how long an idle link goes
-    unprobed, in seconds; None as its kind has it.
+    unprobed, in seconds; None as its kind has it. `more`: by node, what its file has besides, as TOML.
     """
 
     def __init__(
@@ -60,7 +60,9 @@ class Fleet:
         *,
         ended: Callable[[BaseException], None] | None = None,
         probe_s: float | None = None,
+        more: Mapping[str, str] | None = None,
     ) -> None:
+        self._more = more or {}
         self.topology = topology
         self.directory = directory
         self._ended = ended
@@ -96,7 +98,7 @@ class Fleet:
             home = self.directory / fleet_state.NODES / label(node)
             home.mkdir(parents=True, exist_ok=True)
             config = home / "node.toml"
-            config.write_text(self._file(node, home).text(), encoding="utf-8")
+            config.write_text(self._file(node, home).text() + self._more.get(node.name, ""), encoding="utf-8")
             self.nodes[node.name] = RealNode(label(node), self._children, config, self._mourn)
         turns = asyncio.Semaphore(STARTS_MAX)
 

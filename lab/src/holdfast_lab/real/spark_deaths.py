@@ -43,7 +43,8 @@ from holdfast_lab.real.campaign import JVM_OPTIONS, whole
 from holdfast_lab.real.configs import NodeFile
 
 MASTER: Final = "local-cluster[2,1,1024]"
-SINKS: Final = ("parquet", "holdfast")
+DRAWN: Final = ("parquet", "holdfast")
+SINKS: Final = (*DRAWN, "postgresql")
 VICTIMS: Final = ("executor", "worker", "driver", "node")
 NODE: Final = "hub"
 SOURCE: Final = "in"
@@ -84,12 +85,17 @@ class Run:
 class Deaths:
     """One run over `work`, which is its own."""
 
-    def __init__(self, children: Children, work: Path, seed: int, sink: str | None = None) -> None:
+    def __init__(
+        self, children: Children, work: Path, seed: int, sink: str | None = None, postgresql: str = ""
+    ) -> None:
+        """`sink`: one of SINKS, or one of DRAWN is drawn. `postgresql`: the URL of a database, for that sink."""
         self._children = children
         self._work = work
         self._random = Random(f"spark-deaths/{seed}")
-        drawn = self._random.choice(SINKS)
+        drawn = self._random.choice(DRAWN)
         self.run = Run(seed, sink or drawn)
+        self._postgresql = postgresql
+        self._table_name = f"deaths_{seed}"
         self._node: Child | None = None
         self._address = ""
         self._job: Child | None = None
@@ -141,8 +147,12 @@ class Deaths:
         return self._work / "table"
 
     def _write_job(self) -> None:
-        sink = {"format": self.run.sink}
-        sink |= {"path": str(self._table)} if self.run.sink == "parquet" else {"url": self._url, "address": SINK}
+        sinks = {
+            "parquet": {"path": str(self._table)},
+            "holdfast": {"url": self._url, "address": SINK},
+            "postgresql": {"url": self._postgresql, "table": self._table_name},
+        }
+        sink = {"format": self.run.sink, **sinks[self.run.sink]}
         source = {
             "url": self._url,
             "address": SOURCE,
@@ -227,10 +237,20 @@ class Deaths:
         if self.run.sink == "parquet":
             columns = await asyncio.to_thread(read_columns, self._table, ["body"])
             return [body.decode() for body in columns["body"]]
+        if self.run.sink == "postgresql":
+            return await asyncio.to_thread(self._in_postgresql)
         async with await connect(self._url) as connection:
             tail = (await connection.manage("READ", "holdfast:queue", SINK))["next_sequence"]
             receiver = await connection.receiver(SINK, start_sequence=1, end_sequence=tail)
             return [delivery.message.body_bytes().decode() async for delivery in receiver]
+
+    def _in_postgresql(self) -> list[str]:
+        import psycopg
+
+        with psycopg.connect(self._postgresql) as connection:
+            rows = connection.execute(f"SELECT body FROM {self._table_name}").fetchall()
+            connection.execute(f"DROP TABLE {self._table_name}")
+        return [bytes(body).decode() for (body,) in rows]
 
 
 def _command(pid: int) -> str:
@@ -257,7 +277,9 @@ def report(runs: Sequence[Run], wall_s: float) -> dict[str, Any]:
     }
 
 
-async def run_deaths(runs: int, seed: int, work: Path, progress: Progress, sink: str | None) -> dict[str, Any]:
+async def run_deaths(
+    runs: int, seed: int, work: Path, progress: Progress, sink: str | None, postgresql: str
+) -> dict[str, Any]:
     """`runs` runs from `seed` on, until one fails. The report."""
     cancel_on_signals()
     began = time.monotonic()
@@ -266,7 +288,7 @@ async def run_deaths(runs: int, seed: int, work: Path, progress: Progress, sink:
         place = work / f"run-{number}"
         place.mkdir(parents=True, exist_ok=True)
         async with Children(place / "logs") as children:
-            run = await Deaths(children, place, number, sink).play()
+            run = await Deaths(children, place, number, sink, postgresql).play()
         done.append(run)
         state = "ok" if run.ok else f"FAILED ({place})"
         progress.say(f"seed {number}: {run.sink}, {'; '.join(run.deaths)}, {run.seconds} s, {state}")
@@ -281,15 +303,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m holdfast_lab.real.spark_deaths", description="Deaths under Spark.")
     parser.add_argument("--runs", type=whole(1), default=10, help="default %(default)s")
     parser.add_argument("--seed", type=whole(0), default=1, help="of the first run; default %(default)s")
-    parser.add_argument("--sink", choices=SINKS, help="default: drawn")
+    parser.add_argument("--sink", choices=SINKS, help=f"default: drawn of {' and '.join(DRAWN)}")
+    parser.add_argument("--postgresql", default="", metavar="URL", help="the database of the sink postgresql")
     parser.add_argument("--work", type=Path, help="where stores, tables and logs go")
     parser.add_argument("--json", action="store_true", help="the report as JSON on standard output")
     args = parser.parse_args(arguments)
+    if (args.sink == "postgresql") != bool(args.postgresql):
+        parser.error("--sink postgresql and --postgresql URL belong together; give both or neither")
     work = Path(tempfile.mkdtemp(prefix="holdfast-spark-deaths-")) if args.work is None else args.work.resolve()
     answer: dict[str, Any] = {"ok": False}
     try:
         with Progress(lines=sys.stderr) as progress:
-            answer = asyncio.run(run_deaths(args.runs, args.seed, work, progress, args.sink))
+            answer = asyncio.run(run_deaths(args.runs, args.seed, work, progress, args.sink, args.postgresql))
     except ChildFailed as error:
         print(f"spark deaths: {error}", file=sys.stderr)
     finally:

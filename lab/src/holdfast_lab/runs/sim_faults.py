@@ -6,7 +6,7 @@ time is over, and `heal` undoes all.
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from holdfast.engine import events
@@ -118,6 +118,7 @@ class Faults:
             "forbid": self._forbid,
             "earlier-version": self._degrade,
             "ignores-rate": self._ignore_rate,
+            "reload": self._reload,
             "cut": self._cut,
             "silent-cut": self._cut,
             "partition": self._partition,
@@ -334,6 +335,23 @@ class Faults:
 
         turned(node)
         node.on_turn.append(turned)
+
+    def _reload(self, fault: Fault) -> None:
+        """The node takes up a file without one of its neighbours, and at once the file of before."""
+        node = self.bed.sim_nodes[fault.node]
+        neighbours = node.config.neighbours
+        if node.core is None or not neighbours:
+            return
+        gone = self.random.choice(neighbours).name
+        routes = node.core.forwarding.table
+        now = replace(node.config, forwarding=tuple(routes.items()))
+        without = replace(
+            now,
+            neighbours=tuple(item for item in neighbours if item.name != gone),
+            forwarding=tuple((to, via) for to, via in routes.items() if via != gone),
+        )
+        for config in (without, now):
+            node.post(events.ConfigRead(config=config))
 
     # ------------------------------------------------------------------------------------------------ links
 

@@ -34,6 +34,7 @@ from holdfast_lab.draws.drawn_links import with_refused_links
 from holdfast_lab.draws.drawn_logins import with_logins
 from holdfast_lab.draws.drawn_pacing import with_pacing
 from holdfast_lab.draws.drawn_policies import with_policies
+from holdfast_lab.draws.drawn_reloads import with_reloads
 from holdfast_lab.draws.drawn_scenes import with_later_scenes
 from holdfast_lab.draws.drawn_takes import with_takes
 from holdfast_lab.draws.drawn_unreached import with_unreached
@@ -82,6 +83,7 @@ DRAWS: Final[tuple[Draw, ...]] = (
     with_logins,
     with_counted,
     with_guesses,
+    with_reloads,
 )
 """What is drawn on top of a plan: aims add knobs to those of the small bounds, and the wire takes one away again where
 LMDB lies under the nodes."""

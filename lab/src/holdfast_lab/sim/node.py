@@ -355,6 +355,8 @@ class SimNode:
                 self.on_log(command.text)
                 loud = command.level in ("WARNING", "ERROR")
                 (self.world.note if loud else self.world.remark)(self.name, "log", f"{command.level} {command.text}")
+            elif isinstance(command, events.ConfigDecided):
+                self.world.note(self.name, "reload", "taken up" if command.accepted else "refused")
             else:
                 self.world.note(self.name, "stopped")
                 if self.core is not None and self.core.turns.in_flight is not None:
@@ -389,6 +391,8 @@ class SimNode:
         were missed, within `probe_s`. Not asked of a node whose own code has failed."""
         assert self.core is not None
         name = fields["neighbour"]
+        if name not in self.core.neighbours:  # it was removed by a reload, which ended the session
+            return
         peer = self.core.neighbours[name].peer
         if peer is not None:
             self._session_of[name] = peer.number

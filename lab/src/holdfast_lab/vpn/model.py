@@ -165,8 +165,6 @@ class Network:
             self.delivered += 1
             shaper.sent(now, SIZE)
             table.took(origin.name, SIZE)
-            weight = self.policy.weight(client.queue * SIZE, origin.capacity)
-            table.weighed(origin.name, origin.process, origin.version, weight)
         self.root_peak = max(self.root_peak, self.root_queue)
         if client.queue and not client.waiting:
             client.send_at = max(now, shaper.ready_at())

@@ -98,13 +98,12 @@ class MplsNetwork(Network):
     def _send(self, now: float, client: Client) -> None:
         """Into the connection, what the rate and the credit allow; it stays in the queue, as a copy."""
         client.send_at = NEVER
-        shaper, origin, far = client.shaper, client.origin, self.far[client.number]
+        shaper, far = client.shaper, self.far[client.number]
         while client.queue > client.on_the_way and far.credit and shaper.ready(now):
             client.on_the_way += 1
             far.credit -= 1
             shaper.sent(now, SIZE)
-            weight = self.policy.weight(client.queue * SIZE, origin.capacity)
-            far.at_client.write((DATA, now, (origin.process, origin.version, weight)), MESSAGE_BYTES)
+            far.at_client.write((DATA, now, None), MESSAGE_BYTES)
         if client.queue > client.on_the_way and far.credit:
             client.send_at = max(now, shaper.ready_at())
             self.clock.at(client.send_at, self._due, client)
@@ -127,7 +126,6 @@ class MplsNetwork(Network):
         self._delays[1] = max(self._delays[1], now - sent_at)
         name = far.client.origin.name
         self.table.took(name, SIZE)
-        self.table.weighed(name, *content)
         far.at_root.write((ANSWER, now, (1, self._more_credit(far))), ANSWER_BYTES)
 
     def _more_credit(self, far: Far) -> int:

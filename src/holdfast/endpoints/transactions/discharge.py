@@ -22,7 +22,7 @@ from holdfast.broker.queue import Queue
 from holdfast.broker.topic import Topic
 from holdfast.custody.dead_lettering import DEATH_BYTES_MAX, REASON_CHARACTERS_MAX, DeadLettering
 from holdfast.custody.names.identity import Identities
-from holdfast.endpoints.spreading import NOWHERE, Branch, Spreading
+from holdfast.endpoints.spreading import LEARNS, NOWHERE, Branch, Spreading
 from holdfast.endpoints.transactions.together import Together, is_appended
 from holdfast.endpoints.transactions.transactions import Transactions
 from holdfast.endpoints.transactions.work import Post, Take, Transaction
@@ -121,6 +121,8 @@ class Commits:
 
     def _no_room_elsewhere(self, transaction: Transaction, spread: Spread) -> Error | None:
         """Why copies for other nodes cannot be stored."""
+        if any(self._parts.spreading.learns(post.message.queue) for post in transaction.posts):
+            return _error(conditions.RESOURCE_LIMIT_EXCEEDED, LEARNS)
         counts: dict[Branch, tuple[int, int]] = {}
         for post, branches in spread.items():
             for branch in branches:

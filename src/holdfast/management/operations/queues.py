@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from holdfast.amqp.wire.types import Ulong
+from holdfast.broker.cursors.holdings import LINK_PREFIX
 from holdfast.broker.entries.host_names import HostedName, hosted, node_of
 from holdfast.broker.entries.kinds import QueueKind
 from holdfast.broker.queue import Queue
@@ -206,7 +207,7 @@ class QueueOperations:
         if queue.shared.consumers or queue.shared.acquired or links.producers_of(queue) or links.readers_of(queue):
             raise Refused(409, f"queue {name!r} has links")
         if queue.named:
-            raise Refused(409, f"queue {name!r} has subscriptions: {', '.join(sorted(queue.named))}")
+            raise Refused(409, f"queue {name!r} has {_readers(queue)}")
         purged = queue.messages
         self._delete_queue(queue)
         return Answer(200, "OK", {"purged": Ulong(purged)}, stored=True)
@@ -248,7 +249,7 @@ class QueueOperations:
             raise Refused(409, f"queue {name!r} belongs to the node: {text}")
         queue = queue_of(self._catalog, host, name)
         if queue.named:
-            raise Refused(409, f"queue {name!r} has subscriptions: {', '.join(sorted(queue.named))}")
+            raise Refused(409, f"queue {name!r} has {_readers(queue)}")
         self._check_asked(name)
         later = Later()
 
@@ -278,3 +279,13 @@ class QueueOperations:
         done = Answer(200, "OK", {"lost": lost})
         self._turns.gathered.decided.append(AnswerSkip(self._turns.event, name, len(lost), later, done))
         return later
+
+
+def _readers(queue: Queue) -> str:
+    """What has a cursor of its own in the queue, for a person."""
+    names = sorted(name for name in queue.named if not name.startswith(LINK_PREFIX))
+    links = sorted(name.removeprefix(LINK_PREFIX) for name in queue.named if name.startswith(LINK_PREFIX))
+    told = [
+        f"{what}: {', '.join(found)}" for what, found in (("subscriptions", names), ("links that copy", links)) if found
+    ]
+    return "; ".join(told)

@@ -23,7 +23,7 @@ from holdfast.management.where.message_ids import MessageId, as_sent, checked, e
 from holdfast.management.where.search import Hint, Look, Step, Whereabouts
 from holdfast.names import DESTINATION_BYTES_MAX, NAME_BYTES_MAX
 from holdfast.peers.limits.allowances import Allowances
-from holdfast.peers.neighbours.session_port import ControlKinds, Session
+from holdfast.peers.neighbours.session_port import Hears, Session
 from holdfast.schema import is_whole, is_whole_within
 from holdfast.settings.limits import Limits
 
@@ -117,7 +117,7 @@ class WhereQuestions:
         """By neighbour, of questions."""
 
     @property
-    def hears(self) -> ControlKinds:
+    def hears(self) -> Hears:
         """The handlers of its control messages, by kind."""
         return {ASK: self._hear_ask, ANSWER: self._hear_answer}
 

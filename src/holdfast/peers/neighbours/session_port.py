@@ -3,7 +3,7 @@
 Rules of this file: types alone (peering/sessions.py has the session).
 """
 
-from collections.abc import Callable, Set
+from collections.abc import Callable, Mapping, Set
 from typing import Any, Final, Protocol
 
 from holdfast.peers.neighbours.session_states import State
@@ -42,8 +42,16 @@ class Session(Protocol):
 Hear = Callable[[Session, dict[Any, Any]], None]
 """Hears a control message of its kind, with all its fields as they came: nothing of them is checked yet."""
 
-ControlKinds = dict[str, Hear]
-"""Who hears the control messages that are no session's own, by their kind."""
+Hears = Mapping[str, Hear]
+
+
+class ControlKinds(dict[str, Hear]):
+    """Who hears the control messages that are no session's own, by their kind."""
+
+    def add(self, hears: Hears) -> None:
+        """These kinds are heard by nobody yet: one that two parts had would reach one of them only."""
+        assert self.keys().isdisjoint(hears), f"control messages with two hearers: {self.keys() & hears}"
+        self.update(hears)
 
 
 class Routing(Protocol):

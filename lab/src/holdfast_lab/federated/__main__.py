@@ -1,0 +1,38 @@
+"""`python -m holdfast_lab.federated`: the report on federated topics on whole nodes.
+
+    python -m holdfast_lab.federated --seeds 200 --page docs/results/federation.md
+
+Rules of this file: what is typed in and what is printed. Exit code 1 where a run did not end well.
+"""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from holdfast.lines import json_line, say
+from holdfast.text_files import put_into
+from holdfast_lab.federated import report
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m holdfast_lab.federated", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=200, help="networks with churn (default %(default)s)")
+    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="processes")
+    parser.add_argument("--page", metavar="FILE", help="the document whose marked part gets the tables")
+    parser.add_argument("--json", action="store_true", help="print the report as JSON")
+    args = parser.parse_args()
+    if args.page is not None:
+        put_into(Path(args.page).read_text(encoding="utf-8"), [], report.BEGIN, report.END)  # refused before the runs
+    made = report.make(args.seeds, args.jobs, lambda text: say(text, file=sys.stderr))
+    lines = report.page(made, f"by `make federation NODES={args.seeds}`")
+    if args.page is not None:
+        document = Path(args.page)
+        filled = put_into(document.read_text(encoding="utf-8"), lines, report.BEGIN, report.END)
+        document.write_text(filled, encoding="utf-8")
+    say(*([json_line(made.as_json())] if args.json else lines))
+    return 1 if made.failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

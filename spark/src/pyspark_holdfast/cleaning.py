@@ -1,0 +1,121 @@
+"""Cleaning of readings, windows and joins: DataFrame → DataFrame functions, the steps of a job (docs/spark.md).
+
+Rules of this file: each takes rows of a batch or of a stream and arguments of plain types, and returns rows; it keeps
+no state and knows no job. Event time is a column of the rows; in a stream a row that comes later than `late_s` after
+the latest one may be left out, and Spark counts it (`queries.py` tells how many).
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from holdfast.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+TIME = "enqueued"
+"""When the node stored a message: the event time, unless the rows say another."""
+
+
+def with_fields(rows: "DataFrame", fields: dict[str, str]) -> "DataFrame":
+    """Adds a column for each of `fields`, NAME to TYPE: the message's property of that name, or the field of its JSON
+    body; null where it is not of the type."""
+    from pyspark_holdfast.tables import property_of
+
+    for name, kind in fields.items():
+        rows = rows.withColumn(name, property_of(name).try_cast(kind))
+    return rows
+
+
+def where(rows: "DataFrame", condition: str) -> "DataFrame":
+    """The rows for which a condition of SQL holds."""
+    return rows.where(condition)
+
+
+def columns(rows: "DataFrame", names: Sequence[str]) -> "DataFrame":
+    """These columns alone; each may be an expression of SQL, as `body AS text`."""
+    return rows.selectExpr(*names)
+
+
+def without_repeats(rows: "DataFrame", key: Sequence[str], within_s: float, *, time: str = TIME) -> "DataFrame":
+    """One row for each value of the columns `key`: those that follow within `within_s` seconds of it are repeats. In a
+    stream one that follows a little later may be left out too, and which of several is the first is the order in which
+    they come."""
+    _known(rows, [*key, time])
+    if rows.isStreaming:
+        return rows.withWatermark(time, _seconds(within_s)).dropDuplicatesWithinWatermark(list(key))
+    from pyspark.sql import Column
+    from pyspark.sql import functions as f
+
+    def with_next(kept: Column, row: Column) -> Column:
+        apart_us = f.unix_micros(row["_time"]) - f.unix_micros(f.element_at(kept, -1)["_time"])
+        is_first = (f.size(kept) == 0) | (apart_us > round(within_s * 1_000_000))
+        return f.when(is_first, f.concat(kept, f.array(row))).otherwise(kept)
+
+    each = f.struct(f.col(time).alias("_time"), f.struct("*").alias("_row"))
+
+    def compared(one: Column, other: Column) -> Column:  # a row may hold a map, which has no order of its own
+        return f.signum(f.unix_micros(one["_time"]) - f.unix_micros(other["_time"])).cast("int")
+
+    of_key = f.array_sort(f.collect_list(each), compared)
+    found = rows.groupBy(*key).agg(of_key.alias("_all"))
+    kept = f.aggregate("_all", f.slice("_all", 1, 0), with_next)
+    return found.select(f.explode(kept).alias("_kept")).select("_kept._row.*")
+
+
+def without_ghosts(
+    rows: "DataFrame", key: Sequence[str], reads_min: int, window_s: float, *, late_s: float = 0.0, time: str = TIME
+) -> "DataFrame":
+    """One row for each value of the columns `key` and window of `window_s` seconds in which it was read at least
+    `reads_min` times: fewer are a reader's mistake. Columns: the key; `begins`, `ends`; `first`, `last`; `reads`."""
+    return counted(rows, key, window_s, late_s=late_s, time=time).where(f"reads >= {int(reads_min)}")
+
+
+def counted(
+    rows: "DataFrame", key: Sequence[str], window_s: float, *, late_s: float = 0.0, time: str = TIME
+) -> "DataFrame":
+    """Counts rows by the columns `key` and the window of `window_s` seconds that their time lies in. In a stream a
+    window comes once it is over by `late_s`, and once. Columns: as of `without_ghosts`."""
+    from pyspark.sql import functions as f
+
+    _known(rows, [*key, time])
+    if rows.isStreaming:
+        rows = rows.withWatermark(time, _seconds(late_s))
+    groups = rows.groupBy(f.window(time, _seconds(window_s)).alias("_window"), *key)
+    found = groups.agg(f.min(time).alias("first"), f.max(time).alias("last"), f.count("*").alias("reads"))
+    return found.select(*key, "_window.start", "_window.end", "first", "last", "reads").withColumnsRenamed(
+        {"start": "begins", "end": "ends"}
+    )
+
+
+def in_order(rows: "DataFrame", by: Sequence[str]) -> "DataFrame":
+    """The rows in the order of these columns; in a stream those of each partition of a batch."""
+    _known(rows, by)
+    return rows.sortWithinPartitions(*by) if rows.isStreaming else rows.orderBy(*by)
+
+
+def with_reference(rows: "DataFrame", path: str, on: Sequence[str], *, format: str = "parquet") -> "DataFrame":
+    """Adds the columns of a table of references (parquet, json, or csv with a header) where the columns `on` are equal;
+    null where it has none. A key that it has twice is refused, because rows would be doubled."""
+    session = rows.sparkSession
+    reader = session.read.format(format)
+    table = (reader.option("header", "true") if format == "csv" else reader).load(path)
+    _known(table, on)
+    from pyspark.sql import functions as f
+
+    twice = table.groupBy(*on).count().where("count > 1").first()
+    if twice is not None:
+        values = ", ".join(f"{name} {twice[name]}" for name in on)
+        raise ConfigError(f"table {path} has {twice['count']} rows for {values}; expected one for each key")
+    _known(rows, on)
+    return rows.join(f.broadcast(table), list(on), "left")
+
+
+def _seconds(seconds: float) -> str:
+    return f"{round(seconds * 1_000)} milliseconds"
+
+
+def _known(rows: "DataFrame", names: Sequence[str]) -> None:
+    for name in names:
+        if name not in rows.columns:
+            raise ConfigError(f"no column {name!r}; expected some of {', '.join(rows.columns)}")

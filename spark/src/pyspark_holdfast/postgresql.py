@@ -1,0 +1,232 @@
+"""The Spark sink `holdfast-postgresql`: rows into a table of PostgreSQL, each once whatever is computed again.
+
+Rules of this file: a row is known by the columns of the table's key, and one that is there is not inserted again. So
+what is replayed needs no memory of batches, and a batch's partitions may be committed one by one. A partition is one
+transaction. psycopg is imported where rows are written, and where the table is made.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DataType,
+    DateType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    ShortType,
+    StringType,
+    StructType,
+    TimestampType,
+)
+
+from holdfast.errors import ConfigError, HoldfastError
+from pyspark_holdfast.options import text_of
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+
+FORMAT: Final = "holdfast-postgresql"
+NAMES: Final = ("url", "passwordFile", "table", "key", "checkpointLocation")
+KEY: Final = ("node", "address", "sequence")
+"""What a row of the source is known by."""
+CONNECT_LIMIT_S: Final = 30
+ROWS_AT_ONCE: Final = 1_000
+
+TYPES: Final[Mapping[type[DataType], str]] = {
+    StringType: "text", BinaryType: "bytea", BooleanType: "boolean", ShortType: "smallint", IntegerType: "integer",
+    LongType: "bigint", FloatType: "real", DoubleType: "double precision", TimestampType: "timestamptz",
+    DateType: "date", MapType: "jsonb", ArrayType: "jsonb", StructType: "jsonb",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PostgresqlOptions:
+    """`url`: as libpq takes it, `postgresql://user@host/database`. `table`: its name, after a schema's and a dot if
+    wanted. The password is in no text of it."""
+
+    url: str
+    table: tuple[str, ...]
+    key: tuple[str, ...] = KEY
+    password: str | None = field(default=None, repr=False)
+
+
+def parse_postgresql_options(options: Mapping[str, str]) -> PostgresqlOptions:
+    """`options` as Spark gives them, in any case. Raises ConfigError at the first wrong one."""
+    given = {key.lower(): value for key, value in options.items()}
+    known = {name.lower() for name in NAMES}
+    for name in given:
+        if name not in known:
+            raise ConfigError(f"unknown option {name!r}; expected one of {', '.join(NAMES)}")
+    for name in ("url", "table"):
+        if not given.get(name):
+            raise ConfigError(f"option {name!r} is missing; expected that of the PostgreSQL sink")
+    if not given["url"].startswith(("postgresql://", "postgres://")):
+        raise ConfigError("option 'url' of the PostgreSQL sink: expected postgresql://user@host:port/database")
+    table = tuple(given["table"].split("."))
+    key = tuple(name.strip() for name in given["key"].split(",")) if "key" in given else KEY
+    for option, names in (("table", table), ("key", key)):
+        if "" in names or (option == "table" and len(names) > 2):
+            raise ConfigError(f"invalid value {given[option]!r} for option {option!r}; expected names")
+    password = None
+    if "passwordfile" in given:
+        password = text_of("passwordFile", given["passwordfile"]).partition("\n")[0].rstrip("\r")
+    return PostgresqlOptions(url=given["url"], table=table, key=key, password=password)
+
+
+class PostgresqlDataSource(DataSource):
+    """The format of `writeStream` and `write`; `start_session` registers it."""
+
+    @classmethod
+    def name(cls) -> str:
+        return FORMAT
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+        return PostgresqlStreamWriter(schema, self.options, overwrite=overwrite)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        return PostgresqlWriter(schema, self.options, overwrite=overwrite)
+
+
+class _Writing:
+    """Made on the driver, which makes the table where it is missing; copies of it write in the workers."""
+
+    def __init__(self, schema: StructType, options: Mapping[str, str], *, overwrite: bool) -> None:
+        if overwrite:
+            raise ConfigError("invalid mode overwrite; expected append: a table's rows stay")
+        self._options = parse_postgresql_options(options)
+        self._columns = columns_of(schema, self._options.key)
+        make_table(self._options, self._columns)
+
+    def write(self, iterator: Iterator["RecordBatch"]) -> WriterCommitMessage:
+        write_partition(self._options, self._columns, iterator)
+        return WriterCommitMessage()
+
+
+class PostgresqlStreamWriter(_Writing, DataSourceStreamArrowWriter):
+    """Writes one batch of a query."""
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Every partition is committed by now."""
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """What was committed stays, and is not inserted again."""
+
+
+class PostgresqlWriter(_Writing, DataSourceArrowWriter):
+    """Writes a DataFrame once."""
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Every partition is committed by now."""
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """What was committed stays."""
+
+
+def columns_of(schema: StructType, key: tuple[str, ...]) -> dict[str, str]:
+    """PostgreSQL's type of each column. Raises ConfigError where there is none, or a column of the key is missing."""
+    found = {}
+    for column in schema.fields:
+        kind = TYPES.get(type(column.dataType))
+        if kind is None:
+            raise ConfigError(
+                f"column {column.name!r} is of type {column.dataType.simpleString()}, which has no type of PostgreSQL; "
+                "cast it"
+            )
+        found[column.name] = kind
+    for name in key:
+        if name not in found:
+            raise ConfigError(f"option 'key' names column {name!r}; expected some of {', '.join(found)}")
+    return found
+
+
+def make_table(options: PostgresqlOptions, columns: Mapping[str, str]) -> None:
+    """Makes the table where there is none. Raises HoldfastError."""
+
+    def make(connection: Any, sql: Any) -> None:
+        fields = [sql.SQL("{} {}").format(sql.Identifier(name), sql.SQL(kind)) for name, kind in columns.items()]
+        fields.append(sql.SQL("PRIMARY KEY ({})").format(_names(sql, options.key)))
+        text = sql.SQL("CREATE TABLE IF NOT EXISTS {} ({})")
+        connection.execute("SET client_min_messages = warning")
+        # Two that make a table at the same time meet in the catalogue, where one fails.
+        connection.execute("SELECT pg_advisory_xact_lock(hashtext('holdfast-postgresql'))")
+        connection.execute(text.format(sql.Identifier(*options.table), sql.SQL(", ").join(fields)))
+
+    _in_transaction(options, make)
+
+
+def write_partition(options: PostgresqlOptions, columns: Mapping[str, str], batches: Iterator["RecordBatch"]) -> None:
+    """Inserts the rows that are not there, all in one transaction. Raises HoldfastError, in one line."""
+
+    def write(connection: Any, sql: Any) -> None:
+        fields = [sql.SQL("{} {}").format(sql.Identifier(name), sql.SQL(kind)) for name, kind in columns.items()]
+        names = _names(sql, columns)
+        connection.execute("SET LOCAL synchronous_commit = on")
+        connection.execute(
+            sql.SQL("CREATE TEMPORARY TABLE holdfast_rows ({}) ON COMMIT DROP").format(sql.SQL(", ").join(fields))
+        )
+        nested = [kind == "jsonb" for kind in columns.values()]
+        with connection.cursor().copy(sql.SQL("COPY holdfast_rows ({}) FROM STDIN").format(names)) as copy:
+            for batch in batches:
+                for start in range(0, batch.num_rows, ROWS_AT_ONCE):
+                    part = batch.slice(start, ROWS_AT_ONCE)
+                    values = [part.column(name).to_pylist() for name in columns]
+                    for row in zip(*values, strict=True):
+                        copy.write_row(
+                            [_json(one) if is_json else one for one, is_json in zip(row, nested, strict=True)]
+                        )
+        # In the order of the key: two attempts of a task wait for each other, and not in a circle.
+        insert = sql.SQL("INSERT INTO {} ({}) SELECT {} FROM holdfast_rows ORDER BY {} ON CONFLICT ({}) DO NOTHING")
+        key = _names(sql, options.key)
+        connection.execute(insert.format(sql.Identifier(*options.table), names, names, key, key))
+
+    _in_transaction(options, write)
+
+
+def _in_transaction(options: PostgresqlOptions, work: Callable[[Any, Any], None]) -> None:
+    try:
+        import psycopg
+        from psycopg import sql
+    except ImportError:
+        raise ConfigError("the PostgreSQL sink needs psycopg; run: pip install 'psycopg[binary]'") from None
+    more: dict[str, Any] = {} if options.password is None else {"password": options.password}
+    try:
+        with psycopg.connect(options.url, connect_timeout=CONNECT_LIMIT_S, **more) as connection:
+            work(connection, sql)
+    except psycopg.Error as error:
+        said = " ".join(str(error).split())
+        raise HoldfastError(f"table {'.'.join(options.table)} of PostgreSQL: {said}") from error
+
+
+def _names(sql: Any, names: Any) -> Any:
+    return sql.SQL(", ").join(sql.Identifier(name) for name in names)
+
+
+def _json(value: Any) -> str | None:
+    return None if value is None else json.dumps(_plain(value), ensure_ascii=False)
+
+
+def _plain(value: Any) -> Any:
+    """Arrow's maps are lists of pairs; what JSON does not have is text."""
+    if isinstance(value, dict):
+        return {str(key): _plain(one) for key, one in value.items()}
+    if isinstance(value, list):
+        if value and all(isinstance(one, tuple) for one in value):
+            return {str(key): _plain(one) for key, one in value}
+        return [_plain(one) for one in value]
+    if isinstance(value, bytes):
+        return value.hex()
+    return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)

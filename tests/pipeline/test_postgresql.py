@@ -1,0 +1,152 @@
+"""Rows into PostgreSQL: options and types, each once though written again, and a mistake as a line."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+import pyarrow as pa
+from pyspark.sql.types import IntegerType, LongType, MapType, NullType, StringType, StructField, StructType
+
+from holdfast.errors import ConfigError, HoldfastError
+from pyspark_holdfast.columns import COLUMNS, arrow_schema
+from pyspark_holdfast.postgresql import (
+    KEY,
+    PostgresqlOptions,
+    _plain,
+    columns_of,
+    make_table,
+    parse_postgresql_options,
+    write_partition,
+)
+from support.postgresql import postgresql
+
+URL = "postgresql://ann@host/db"
+SIMPLE = {"id": "bigint", "text": "text", "more": "jsonb"}
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    with postgresql() as url:
+        yield url
+
+
+def asked(url: str, query: str) -> list[Any]:
+    import psycopg
+
+    with psycopg.connect(url) as connection:
+        return connection.execute(query).fetchall()  # type: ignore[arg-type]  # of this file alone
+
+
+def test_options(tmp_path: Path) -> None:
+    found = parse_postgresql_options({"url": URL, "Table": "s.flights", "checkpointLocation": "c"})
+    assert (found.url, found.table, found.key, found.password) == (URL, ("s", "flights"), KEY, None)
+    (tmp_path / "password").write_text("secret\n")
+    more = {"key": "id, day", "passwordFile": str(tmp_path / "password")}
+    found = parse_postgresql_options({"url": URL, "table": "t"} | more)
+    assert found.key == ("id", "day") and found.password == "secret" and "secret" not in repr(found)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"table": "t"}, "option 'url' is missing"),
+        ({"url": URL}, "option 'table' is missing"),
+        ({"url": "mysql://x", "table": "t"}, "expected postgresql://user@host:port/database"),
+        ({"url": URL, "table": "a.b.c"}, "invalid value 'a.b.c' for option 'table'"),
+        ({"url": URL, "table": "t", "key": "a,,b"}, "invalid value 'a,,b' for option 'key'"),
+        ({"url": URL, "table": "t", "driver": "x"}, "unknown option 'driver'; expected one of url"),
+        ({"url": URL, "table": "t", "passwordFile": "/none"}, "/none of option 'passwordFile' cannot be read"),
+    ],
+)
+def test_a_wrong_option_is_told(options: dict[str, str], said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_postgresql_options(options)
+    assert said in str(caught.value)
+
+
+def test_every_column_of_the_source_has_a_type() -> None:
+    from pyspark.sql.types import _parse_datatype_string  # type: ignore[attr-defined]
+
+    try:
+        schema = _parse_datatype_string(COLUMNS)
+    except (AssertionError, RuntimeError):  # it asks a session, which another test may have
+        schema = StructType([StructField("node", StringType()), StructField("sequence", LongType())])
+        schema = schema.add("address", StringType()).add("annotations", MapType(StringType(), StringType()))
+    found = columns_of(schema, KEY)
+    assert (found["node"], found["sequence"], found["annotations"]) == ("text", "bigint", "jsonb")
+
+
+def test_a_column_without_a_type_or_a_key_that_is_none_is_told() -> None:
+    schema = StructType([StructField("id", IntegerType()), StructField("nothing", NullType())])
+    with pytest.raises(ConfigError, match="column 'nothing' is of type void, which has no type of PostgreSQL"):
+        columns_of(schema, ("id",))
+    with pytest.raises(ConfigError, match="option 'key' names column 'day'; expected some of id"):
+        columns_of(StructType([StructField("id", IntegerType())]), ("day",))
+
+
+def test_maps_structs_and_lists_are_json() -> None:
+    assert _plain([("a", 1), ("b", None)]) == {"a": 1, "b": None}
+    assert _plain({"a": [b"\x01", True, 1.5]}) == {"a": ["01", True, 1.5]}
+    assert _plain([]) == [] and _plain([["x"]]) == [["x"]] and _plain(datetime(2026, 1, 1, tzinfo=UTC))[:4] == "2026"
+
+
+def rows(*numbers: int) -> pa.RecordBatch:
+    more = pa.array([[("n", str(number))] for number in numbers], pa.map_(pa.string(), pa.string()))
+    texts = [None if number % 2 else f"text\t{number}\\" for number in numbers]
+    return pa.record_batch({"id": pa.array(numbers, pa.int64()), "text": texts, "more": more})
+
+
+def test_a_row_that_is_there_is_not_inserted_again(server: str) -> None:
+    options = PostgresqlOptions(url=server, table=("public", "Flights of a day"), key=("id",))
+    for _ in range(2):
+        make_table(options, SIMPLE)
+    write_partition(options, SIMPLE, iter([rows(1, 2), rows(3)]))
+    write_partition(options, SIMPLE, iter([rows(2, 3, 4)]))
+    write_partition(options, SIMPLE, iter([]))
+    found = asked(server, 'SELECT id, text, more FROM "Flights of a day" ORDER BY id')
+    assert found == [(n, None if n % 2 else f"text\t{n}\\", {"n": str(n)}) for n in range(1, 5)]
+
+
+def test_a_partition_is_there_whole_or_not_at_all(server: str) -> None:
+    options = PostgresqlOptions(url=server, table=("parts",), key=("id",))
+    make_table(options, SIMPLE)
+    wrong = pa.record_batch({"id": pa.array([3], pa.int64()), "text": ["a\0b"], "more": pa.array([None], pa.string())})
+    with pytest.raises(HoldfastError, match="table parts of PostgreSQL: "):
+        write_partition(options, SIMPLE, iter([rows(1, 2), wrong]))
+    assert asked(server, "SELECT count(*) FROM parts") == [(0,)]
+
+
+def test_a_table_without_the_key_and_a_server_that_is_away_are_told(server: str) -> None:
+    import psycopg
+
+    with psycopg.connect(server) as connection:
+        connection.execute("CREATE TABLE other (id bigint, text text, more jsonb)")
+    options = PostgresqlOptions(url=server, table=("other",), key=("id",))
+    make_table(options, SIMPLE)
+    with pytest.raises(HoldfastError, match="no unique or exclusion constraint matching") as caught:
+        write_partition(options, SIMPLE, iter([rows(1)]))
+    assert "\n" not in str(caught.value)
+    away = PostgresqlOptions(url="postgresql://ann@127.0.0.1:1/db", table=("t",), key=("id",))
+    with pytest.raises(HoldfastError, match="table t of PostgreSQL: connection failed"):
+        make_table(away, SIMPLE)
+
+
+def test_rows_of_the_source_fit(server: str) -> None:
+    schema = arrow_schema()
+    columns = {field.name: "jsonb" if pa.types.is_nested(field.type) else "text" for field in schema}
+    columns |= {"sequence": "bigint", "body": "bytea", "enqueued": "timestamptz"}
+    options = PostgresqlOptions(url=server, table=("whole",))
+    make_table(options, columns)
+    values: dict[str, Any] = dict.fromkeys(schema.names)
+    at = datetime(2026, 11, 29, 17, tzinfo=UTC)
+    values |= {"node": "hub", "address": "in", "sequence": 7, "body": b"\0\xff", "enqueued": at, "path": ["a", "b"]}
+    for _ in range(2):
+        batch = pa.RecordBatch.from_pylist([values], schema=schema)
+        write_partition(options, columns, iter([batch]))
+    found = asked(server, "SELECT node, address, sequence, body, enqueued, path FROM whole")
+    assert found == [("hub", "in", 7, b"\0\xff", at, ["a", "b"])]
