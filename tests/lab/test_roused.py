@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
+from holdfast.endpoints.consumer import ConsumerLink
 from holdfast.federation.confirming import Answer
+from holdfast.peers.link_tables import links_of
 from holdfast_lab.base.client_history import Violation
 from holdfast_lab.judge.roused import check_punctual, check_roused, is_at_rest
 from support.standing import Standing, apart, committing, federating, linking, publishing, selecting, serving, waiting
@@ -26,11 +28,12 @@ def test_a_node_that_is_at_rest_has_nothing_to_do(make: Callable[[], Standing]) 
 
 
 def test_a_consumer_that_nobody_woke_is_found() -> None:
-    s = serving()
-    assert is_at_rest(s.core, s.core.clock.now)
-    s.links[s.held.name].link.credit += 1
+    core = selecting().core
+    assert is_at_rest(core, core.clock.now)
+    (link,) = (link for peer in core.connections.values() for link in links_of(peer) if isinstance(link, ConsumerLink))
+    link.link.credit += 1  # a third message matches its selector
     with pytest.raises(Violation, match="hub was not woken for what it does"):
-        roused(s.core)
+        roused(core)
 
 
 def test_what_has_no_time_is_found() -> None:

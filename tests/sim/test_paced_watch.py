@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.pacing.origin import Origin
 from holdfast.pacing.pacer import Pacer
 from holdfast_lab.draws import drawn_pacing
 from holdfast_lab.draws.drawn_pacing import SHARE, with_pacing
@@ -69,3 +70,19 @@ def test_a_client_that_counts_too_little_is_found(monkeypatch: pytest.MonkeyPatc
     result = execute(plan, seed)
     assert not result.ok
     assert "than its rate of" in result.failure
+
+
+def test_a_client_that_obeys_longer_than_its_root_counts_with_it_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def receive(self: Any, now: float, pace: Any) -> bool:
+        sent_at, self._sent = self._sent, [(version, now) for version, _ in self._sent]
+        try:
+            return original(self, now, pace)  # as if the report had been sent when it was answered
+        finally:
+            self._sent = sent_at
+
+    original = Origin.receive
+    monkeypatch.setattr(Origin, "receive", receive)
+    plan, seed = quick()
+    result = execute(plan, seed)
+    assert not result.ok
+    assert "counts with it" in result.failure

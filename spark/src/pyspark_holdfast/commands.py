@@ -18,6 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from holdfast.columns import counted
 from holdfast.errors import ConfigError, HoldfastError, missing_package
 from holdfast.lines import json_line, say
 from pyspark_holdfast.addresses import escaped
@@ -147,7 +148,11 @@ def sweep(args: argparse.Namespace) -> int:
         from pyspark_holdfast.sweep_parts import Forecast, parts, told
 
         forecast, began = Forecast(todo, slots), time.monotonic()
-        say(f"{len(todo)} runs to make, {slots} at once{told(forecast.left_s(0.0))}", file=sys.stderr, flush=True)
+        say(
+            f"{counted(len(todo), 'run')} to make, {slots} at once{told(forecast.left_s(0.0))}",
+            file=sys.stderr,
+            flush=True,
+        )
         for part in parts(todo, slots):
             yield swarm_job.swept(spark, part, slots=slots)
             done[0] += len(part)

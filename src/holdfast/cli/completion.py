@@ -4,11 +4,11 @@ Rules of this file: the script is made from the grammar, so it knows the verbs o
 """
 
 import argparse
-import sys
 from collections.abc import Callable, Iterator
 from typing import Final
 
 from holdfast.cli.arguments import Verbs, add_verb
+from holdfast.lines import say
 
 SHELLS: Final = ("bash", "zsh")
 DIRECTORIES: Final = ("DIR", "DIRECTORY")
@@ -38,7 +38,7 @@ def _run(args: argparse.Namespace) -> int:
             action.complete = shtab.DIRECTORY  # type: ignore[attr-defined]  # where shtab looks for it
         elif any(word in name for word in FILES):
             action.complete = shtab.FILE  # type: ignore[attr-defined]
-    sys.stdout.write(shtab.complete(parser, args.shell))
+    say(*shtab.complete(parser, args.shell).splitlines())
     return 0
 
 

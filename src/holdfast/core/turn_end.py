@@ -33,7 +33,8 @@ def _may_wait(core: Parts) -> bool:
         batch.appends or batch.puts or batch.deletes or batch.pieces
         or turn.arrivals or turn.answers or turn.then or turn.moves
     )  # fmt: skip
-    if not retires_only or core.work.urgent or core.stopping or core.blobs.dropping:
+    is_awaited = core.work.urgent or core.blobs.dropping or core.bindings.is_due
+    if not retires_only or is_awaited or core.stopping:
         core.retire_at = None
         return False
     if core.retire_at is None:

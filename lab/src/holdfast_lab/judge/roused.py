@@ -33,6 +33,9 @@ def check_punctual(core: NodeCore, now: float, wall_ms: int, put_off_bytes: int)
 
 def check_roused(core: NodeCore, now: float, wall_ms: int, put_off_bytes: int) -> None:
     """Violation where the node acts once every queue is looked at; to be called where it `is_at_rest`."""
+    producers = [link for links in core.links.producers.values() for link in links]
+    if any(link.parked for link in (*producers, *core.links.parked_receivers)):
+        return  # each look at what is parked counts as work of its peer
     if len(core.catalog.queues) > QUEUES_MAX or core.disk.full or core.disk.takes_nothing:
         return  # a disk without room takes credit back as links are looked at
     queues = [*core.catalog.queues.values()]

@@ -1,5 +1,5 @@
 """Holds the clients of a root to their rates: what one sends stays within its leases, and each rate that one obeys is
-what its root gave to it and to that virtual host (docs/pacing.md).
+what its root gave to it and to that virtual host, for no longer than the root counts with it (docs/pacing.md).
 
 Rules of this file: looks on from outside, after each turn, and changes nothing. What was sent it takes from the hop's
 numbers and the queue, and not from what the node counts for its shaper.
@@ -40,6 +40,8 @@ GIVEN_MAX: Final = 200
 
 SLACK_BYTES: Final = 1.0
 """Of the arithmetic of floats."""
+
+SLACK_S: Final = 0.000_001
 
 
 def watch_rates(bed: SimBed) -> "PacedWatch | None":
@@ -88,6 +90,11 @@ class _Rate:
         return self.rate * (until - self.at) + self.base * (now - until)
 
 
+def _wrong_s(node: SimNode, seconds: float) -> float:
+    """By how much that node may mistake a time of so many seconds."""
+    return abs(node.clock.drift * seconds)
+
+
 class PacedWatch:
     """Watches the rates of one run."""
 
@@ -99,8 +106,9 @@ class PacedWatch:
         """Turns after which some waited for theirs."""
         self.hosts = 0
         """Of the messages that were sent under a rate, those of other virtual hosts than the default one."""
-        self.given: dict[tuple[str, str, str], dict[tuple[int, int], int]] = {}
-        """By root, host and client: the rates that it was given, by the root's process and their version."""
+        self.given: dict[tuple[str, str, str], dict[tuple[int, int], tuple[int, float, float]]] = {}
+        """By root, host and client: the rates that it was given, by the root's process and their version; until when
+        the root counts with each, by the world's clock, and by how much its own may have been wrong by then."""
 
     def root_turned(self, node: SimNode) -> None:
         core = node.core
@@ -110,7 +118,8 @@ class PacedWatch:
             for row in table.rows.values():
                 given = self.given.setdefault((node.name, host, row.origin), {})
                 if row.told_version:
-                    given.setdefault((table.process, row.told_version), row.told_rate)
+                    ends, wrong = node.clock.world(row.lease_ends), _wrong_s(node, row.lease_ends - core.clock.now)
+                    given.setdefault((table.process, row.told_version), (row.told_rate, ends, wrong))
                     if len(given) > GIVEN_MAX:
                         del given[next(iter(given))]
 
@@ -123,17 +132,22 @@ class PacedWatch:
             if known is None or known.core is not core:
                 known = self.rates[node.name, root] = _Rate(core, pacer)
             self._turned(node.name, root, known)
-            self._look_given(node.name, pacer)
+            self._look_given(node, pacer)
 
-    def _look_given(self, name: str, pacer: Pacer) -> None:
-        """The rate that it obeys is one that it was given, in that host."""
-        origin, pace = pacer.origin, pacer.origin.pace
+    def _look_given(self, node: SimNode, pacer: Pacer) -> None:
+        """The rate that it obeys is one that it was given, in that host; its lease ends no later than at the root."""
+        name, origin, pace = node.name, pacer.origin, pacer.origin.pace
         if pace is None:
             return
         given = self.given.get((origin.root, origin.group, name), {})
-        if given.get((pace.process, pace.version)) != pace.rate:
+        rate, ends, wrong = given.get((pace.process, pace.version), (None, 0.0, 0.0))
+        if rate != pace.rate:
             host = f" in the virtual host {origin.group!r}" if origin.group else ""
             raise Violation(f"{name} obeys a rate of {pace.rate}, which {origin.root} never gave to it{host}")
+
+        longer = node.clock.world(origin.lease_ends) - ends - wrong - _wrong_s(node, pace.valid_ms / 1000)
+        if longer > SLACK_S:
+            raise Violation(f"{name} obeys a rate for {longer:.3f} s longer than {origin.root} counts with it")
 
     def _turned(self, name: str, root: str, known: _Rate) -> None:
         paid = known.paid()

@@ -114,7 +114,7 @@ class SimNode:
         self.offers: tuple[str, ...] = features.ALL
         """The features that it offers its neighbours, from its next start on."""
         self._refused_at: list[float] = []
-        """When commits were refused, since the last that was not, in this life."""
+        """When commits were refused, by its own clock, since the last that was not, in this life."""
         self.defects: Defects | None = None
         """What makes its own functions raise."""
         self.liar: Speech | None = None
@@ -381,7 +381,8 @@ class SimNode:
 
     def _check_rest(self) -> None:
         """Violation where a node whose disk has refused two commits in a row does not wait before it tries again."""
-        refused, since_s = len(self._refused_at), self.world.now - max(self._refused_at, default=0.0)
+        refused = len(self._refused_at)
+        since_s = self.clock.monotonic(self.world.now) - max(self._refused_at, default=0.0)
         if refused > 1 and since_s < RETRY_S - EARLY_S:
             raise Violation(f"{self.name} tries a full disk again {since_s:.3f} s after it refused {refused} commits")
 
@@ -412,7 +413,7 @@ class SimNode:
                 self.post(events.Committed(number=number, room_bytes=self.store.room_bytes()))
             elif isinstance(error, StorageFull):
                 self.world.note(self.name, "commit refused")
-                self._refused_at.append(self.world.now)
+                self._refused_at.append(self.clock.monotonic(self.world.now))
                 self.post(events.CommitRefused(number=number, room_bytes=self.store.room_bytes()))
             else:  # a second try would lie (docs/GUARANTEES.md): the node ends
                 self.world.note(self.name, "disk", str(error))
