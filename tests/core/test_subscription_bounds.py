@@ -9,6 +9,7 @@ from core.test_topics import bodies, durable, log, publish, publisher
 from holdfast.amqp.connection import Receiver, Sender
 from holdfast.amqp.wire.performatives import Accepted
 from holdfast.broker import backlogs
+from holdfast.broker.stored import records
 from holdfast.settings.limits import Limits
 from holdfast.settings.queues import QueueConfig
 from support.rig import Client, Node, Rig
@@ -226,6 +227,16 @@ def test_what_is_no_bound_is_refused(rig: Rig, bounds: dict[str, Any], text: str
     client = made(rig, hub, "s")
     assert client.manage("UPDATE", "subscription", "s", queue=TOPIC, **bounds)[::2] == (400, text)
     assert read(client, "s")["messages_max"] is None
+
+
+def test_a_row_without_bounds_is_as_earlier_versions_wrote_it() -> None:
+    plain = {"pattern": "a.#", "selector": "", "is_shared": False}
+    record = records.BindingRecord("a.#", "", False)
+    assert records.pack_binding(record) == records.pack_map(plain)
+    assert records.unpack_binding(records.pack_map(plain)) == record
+    bounded = record._replace(messages_max=3, when_full="end", idle_s=60)
+    assert records.unpack_binding(records.pack_binding(bounded)) == bounded
+    assert bounded.is_like(record) and record.is_like(bounded)
 
 
 def test_bounds_are_of_subscriptions_of_topics(rig: Rig) -> None:

@@ -38,7 +38,7 @@ def test_what_is_missing_is_told() -> None:
     with pytest.raises(ConfigError, match=r"^workload 2: .*'address'"):
         make_workload({"kind": "publish", "node": "hub"}, "workload 2")
     with pytest.raises(
-        ConfigError, match=r"^invalid value None for workload 2 kind; expected one of addressed, apart, browse, "
+        ConfigError, match=r"^invalid value None for workload 2 kind; expected one of addressed, apart, bounded, "
     ):
         make_workload({}, "workload 2")
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 from holdfast.errors import ConfigError
 from holdfast_lab.workloads.addressed import Addressed
 from holdfast_lab.workloads.apart import Apart
+from holdfast_lab.workloads.bounded import Bounded
 from holdfast_lab.workloads.browse import Browse
 from holdfast_lab.workloads.by_hand import ByHand
 from holdfast_lab.workloads.common import Workload, attached, full_address, marked
@@ -82,6 +83,7 @@ KINDS: Final[dict[str, type[Any]]] = {
         Federated,
         Hostile,
         Guessing,
+        Bounded,
     )
 }
 
@@ -107,6 +109,7 @@ __all__ = [
     "KINDS",
     "Addressed",
     "Apart",
+    "Bounded",
     "Browse",
     "ByHand",
     "Consume",

@@ -1,0 +1,38 @@
+"""Durable subscriptions of topics that have bounds of their own.
+
+Rules of this file: drawn after all else, from a stream of its own, so that nothing else of a seed changes
+(docs/adr/0053).
+"""
+
+from collections.abc import Callable
+from random import Random
+from typing import Any, Final
+
+from holdfast_lab.base.seed_tree import SeedTree
+from holdfast_lab.draws.drawn_clients import fails
+from holdfast_lab.draws.drawn_congestion import QUIET
+from holdfast_lab.draws.drawn_scenes import Scene, in_time, node_ends, poor_disk, renewed_in, with_scenes
+from holdfast_lab.plan.plan import Plan
+
+
+def bounded_subscription(random: Random, node: str, plan: Plan) -> Scene:
+    """One that drops its oldest, or ends; half of them at a node that ends now and then, or has a poor disk."""
+    timed = any(str(told.get("name", "")).startswith(QUIET) for told in plan.workloads)  # more load would delay it
+    if timed or fails(plan, node) or node in renewed_in(plan):
+        return Scene()
+    told: dict[str, Any] = {"kind": "bounded", "node": node, "queue": "topic/bounded", "name": "bounded"}
+    told |= {"bound": random.choice((1, 3, 10)), "messages": in_time(plan, random.choice((12, 40)))}
+    told |= {"rounds": random.choice((2, 4)), "ends": random.random() < 0.3, "credit": random.choice((1, 5, 50))}
+    faults = random.choice(([], node_ends(random, node, plan, 2), poor_disk(random, node, 5.0)))
+    return Scene([told], faults)
+
+
+BOUNDS: Final[dict[str, tuple[float, Callable[[Random, str, Plan], Scene]]]] = {
+    "bounded subscription": (0.12, bounded_subscription),
+}
+"""As LATER of `drawn_scenes.py`."""
+
+
+def with_bounds(plan: Plan, seed: int) -> Plan:
+    """The plan with those scenes that the seed has."""
+    return with_scenes(plan, BOUNDS, SeedTree(seed).child("swarm").child("bounds"))
