@@ -33,9 +33,9 @@ _DELIVERY: Final = (
     "properties", "reject", "release", "reply_to", "sequence", "settled", "subject",
 )  # fmt: skip
 _ADMINISTRATION: Final = (
-    "change_queue", "create_link", "create_queue", "delete_link", "delete_queue", "delete_subscription", "links",
-    "purge_queue", "queue", "queues", "register_service", "reload", "remove_service", "service", "services",
-    "start_link", "status", "stop_link", "subscriptions", "where",
+    "change_queue", "change_subscription", "create_link", "create_queue", "delete_link", "delete_queue",
+    "delete_subscription", "links", "purge_queue", "queue", "queues", "register_service", "reload", "remove_service",
+    "service", "services", "start_link", "status", "stop_link", "subscriptions", "where",
 )  # fmt: skip
 
 PAGES: Final[Mapping[str, Names]] = {

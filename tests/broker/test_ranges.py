@@ -40,6 +40,7 @@ def test_as_a_set(taken: list[tuple[str, int, int]]) -> None:
 @given(steps, numbers, numbers)
 def test_gaps_and_runs(taken: list[tuple[str, int, int]], first: int, last: int) -> None:
     ranges, plain = build(taken)
+    assert ranges.count_below(last) == len([number for number in plain if number < last])
     gaps = {number for low, high in ranges.gaps(first, last) for number in range(low, high + 1)}
     assert gaps == set(range(first, last + 1)) - plain
     end = first - 1

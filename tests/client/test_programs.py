@@ -274,6 +274,13 @@ async def test_the_node_is_administered_by_methods(connection: Connection) -> No
         await (await connection.sender("q", name=f"s{number}")).send(number)
     assert (await admin.queue("q"))["messages"] == 5
     assert await admin.purge_queue("q") == 5
+    await (await connection.receiver("topic/t", subscription="s")).close()
+    assert (await admin.change_subscription("topic/t", "s", messages_max=3, when_full="end"))["messages_max"] == 3
+    assert (await admin.change_subscription("topic/t", "s", idle_s=60))["when_full"] == "end"
+    (told,) = await admin.subscriptions("topic/t")
+    assert (told["messages"], told["messages_max"], told["idle_s"]) == (0, 3, 60)
+    assert (await admin.change_subscription("topic/t", "s", messages_max=None))["messages_max"] is None
+    await admin.delete_subscription("topic/t", "s")
     assert await admin.create_link("copies", "q", "other", mode="copy") is True
     assert [link["name"] for link in await admin.links()] == ["copies"]
     await admin.stop_link("copies")
@@ -353,6 +360,8 @@ def test_a_program_without_a_loop_has_all_of_it(blocking: BlockingConnection) ->
     blocking.receiver("jobs", subscription="night").close()
     assert [row["name"] for row in admin.subscriptions("jobs")] == ["night"]
     admin.delete_subscription("jobs", "night")
+    blocking.receiver("topic/t", subscription="s").close()
+    assert admin.change_subscription("topic/t", "s", messages_max=3, when_full="end")["messages_max"] == 3
     admin.register_service("prices", "jobs")
     assert admin.service("prices") == "jobs" and len(admin.services()) == 1
     admin.remove_service("prices")

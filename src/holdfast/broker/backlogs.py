@@ -6,7 +6,6 @@ what is on disk, without its finished ranges; so of a bounded one each sequence 
 or that has left is finished at once, wherever it is. Messages that a link holds stay, and count.
 """
 
-from collections.abc import Iterable
 from itertools import islice
 from typing import Final
 
@@ -25,14 +24,10 @@ DROPS_MAX: Final = 2_000
 """Messages that a subscription drops in one turn."""
 
 
-def unfinished(cursor: Cursor) -> list[tuple[int, int]]:
-    """The ranges of messages on disk that the subscription has not finished; exact once `Topic.unmarked` is None."""
-    return cursor.finished.gaps(cursor.floor, cursor.queue.visible - 1)
-
-
-def count(ranges: Iterable[tuple[int, int]]) -> int:
-    """How many numbers these are."""
-    return sum(last - first + 1 for first, last in ranges)
+def unfinished(cursor: Cursor) -> int:
+    """How many messages on disk the subscription has not finished; exact once `Topic.unmarked` is None."""
+    visible = cursor.queue.visible
+    return max(0, visible - cursor.floor - cursor.finished.count_below(visible))
 
 
 def keep(cursor: Cursor, wants: BindingRecord) -> int:
@@ -41,16 +36,16 @@ def keep(cursor: Cursor, wants: BindingRecord) -> int:
     queue = cursor.queue
     if queue.visible - cursor.floor <= wants.messages_max:
         return 0
-    ranges = unfinished(cursor)
-    over = count(ranges) - wants.messages_max
+    over = unfinished(cursor) - wants.messages_max
     if over <= 0:
         return 0
     if wants.when_full == END:
         queue.work.overfull[cursor] = wants.messages_max
         return 0
-    held = cursor.acquired
+    held, most = cursor.acquired, min(over, DROPS_MAX)
+    ranges = cursor.finished.gaps(cursor.floor, queue.visible - 1, most + len(held))
     free = (number for first, last in ranges for number in range(first, last + 1) if number not in held)
-    gone = list(islice(free, min(over, DROPS_MAX)))
+    gone = list(islice(free, most))
     if gone:
         cursor.pass_over(gone)
         cursor.owner.reclaim()

@@ -18,6 +18,7 @@ SUBSCRIPTION: Final = "holdfast:subscription"
 SERVICE: Final = "holdfast:service"
 
 WhenFull = Literal["block", "refuse", "drop-oldest", "dead-letter"]
+AtBound = Literal["drop-oldest", "end"]
 Order = Literal["bounded", "strict", "none"]
 
 
@@ -144,7 +145,7 @@ class Administration(Listed):
         name: str,
         *,
         messages_max: Bound = UNCHANGED,
-        when_full: Literal["drop-oldest", "end"] | Unchanged = UNCHANGED,
+        when_full: AtBound | Unchanged = UNCHANGED,
         idle_s: Bound = UNCHANGED,
     ) -> dict[str, Any]:
         """Changes the bounds of a topic's durable subscription (docs/topics.md); None is no bound. Returns it, with

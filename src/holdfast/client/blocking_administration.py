@@ -7,7 +7,16 @@ it runs to its end where they are there at once.
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any, Literal, TypeVar
 
-from holdfast.client.administration import MANAGE_LIMIT_S, UNCHANGED, Administration, Bound, Order, Unchanged, WhenFull
+from holdfast.client.administration import (
+    MANAGE_LIMIT_S,
+    UNCHANGED,
+    Administration,
+    AtBound,
+    Bound,
+    Order,
+    Unchanged,
+    WhenFull,
+)
 from holdfast.client.listing import Listed
 
 T = TypeVar("T")
@@ -119,6 +128,20 @@ class BlockingAdministration(Listed):
     def subscriptions(self, queue: str | None = None) -> list[dict[str, Any]]:
         """As `Administration.subscriptions`."""
         return _done(self._admin.subscriptions(queue))
+
+    def change_subscription(
+        self,
+        queue: str,
+        name: str,
+        *,
+        messages_max: Bound = UNCHANGED,
+        when_full: AtBound | Unchanged = UNCHANGED,
+        idle_s: Bound = UNCHANGED,
+    ) -> dict[str, Any]:
+        """As `Administration.change_subscription`."""
+        return _done(
+            self._admin.change_subscription(queue, name, messages_max=messages_max, when_full=when_full, idle_s=idle_s)
+        )
 
     def delete_subscription(self, queue: str, name: str) -> None:
         """As `Administration.delete_subscription`."""

@@ -200,7 +200,7 @@ def _bounded(topic: Topic, known: dict[int, bytes] | None, *, settled: bool) -> 
             and sequence not in cursor.finished
             and (selector is None or value[1] & entry.BLOB or selector.matches(value))
         ]
-        counted = backlogs.count(backlogs.unfinished(cursor))
+        counted = backlogs.unfinished(cursor)
         must(counted == len(wanted), f"{where}: messages to finish, and those of the store", counted, len(wanted))
         over = counted > wants.messages_max and any(sequence not in cursor.acquired for sequence in wanted)
         must(not (over and settled), f"{where} has more than its bound", counted, wants.messages_max)

@@ -101,6 +101,14 @@ class RangeSet:
         index = bisect_right(self._firsts, number) - 1
         return self._firsts[index] if index >= 0 and number <= self._lasts[index] else number + 1
 
+    def count_below(self, bound: int) -> int:
+        """How many members are less than `bound`."""
+        index = bisect_left(self._firsts, bound)
+        if not index:
+            return 0
+        firsts, lasts = self._firsts[:index], self._lasts[:index]
+        return sum(lasts) - sum(firsts) + index - max(0, lasts[-1] - bound + 1)
+
     def gaps(self, first: int, last: int, count_max: int | None = None) -> list[tuple[int, int]]:
         """The parts of `[first, last]` that are not in the set, ascending; at most the first `count_max` ranges."""
         missing: list[tuple[int, int]] = []

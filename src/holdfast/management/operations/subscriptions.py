@@ -56,7 +56,7 @@ def _wanted(topic: Topic, cursor: Cursor) -> dict[str, Any]:
     wants = topic.bindings.get(cursor.name)
     if wants is None:
         return {}
-    bounded = {"messages": Ulong(backlogs.count(backlogs.unfinished(cursor)))} if wants.messages_max else {}
+    bounded = {"messages": Ulong(backlogs.unfinished(cursor))} if wants.messages_max else {}
     bounds = {"messages_max": wants.messages_max, "when_full": wants.when_full, "idle_s": wants.idle_s}
     return {**wants._asdict(), **{key: value or None for key, value in bounds.items()}, **bounded}
 
