@@ -13,6 +13,7 @@ from holdfast.broker.stored import records
 from holdfast.settings.limits import Limits
 from holdfast.settings.queues import QueueConfig
 from support.rig import Client, Node, Rig
+from support.transactions import quiet, started
 
 TOPIC = "topic/flights"
 COUNT = "expected 1 to 8192, or null"
@@ -326,3 +327,53 @@ def test_it_has_the_latest_of_what_it_wants_whatever_happens(rig: Rig, seed: int
             wanted = [*wanted, *(name for name in accepted if name.startswith("a."))][-most:]
         check(hub)
     assert waiting(rig, hub, "s", "a.#") == wanted
+
+
+@pytest.mark.parametrize("settled", [True, False])
+@pytest.mark.parametrize("refused", [0, 1])
+def test_one_that_ends_while_a_transaction_has_its_messages(settled: bool, refused: int) -> None:
+    rig, hub, client, controller = started()
+    link = durable(rig, client, "slow", credit=2)
+    bound(client, "slow", messages_max=3, when_full="end")
+    sender = publisher(rig, hub)
+    numbered(rig, sender, 0, 3)
+    mine = controller.begin()
+    other = client.sender("other")
+    rig.settle()
+    controller.send(mine, other, "x")
+    controller.take(mine, count=2, settled=settled)
+    hub.hold_commits = True
+    numbered(rig, sender, 3, 5)
+    hub.finish_commit()
+    hub.refuse, hub.refuse_all = refused, True  # the commit that deletes it
+    hub.hold_commits = False
+    rig.run(5)
+    assert not hub.refuse
+    check(hub)
+    assert "slow" not in log(hub).named and [event.link for event in client.detached] == [link]
+    controller.commit(mine)
+    rig.run(5)
+    check(hub)
+    assert quiet(hub) and log(hub).messages == 0
+    hub.crash()
+    hub.start()
+    rig.run(1)
+    check(hub)
+    assert not log(hub).named and log(hub).messages == 0
+
+
+def test_what_a_transaction_has_taken_is_not_dropped(rig: Rig) -> None:
+    rig, hub, client, controller = started()
+    durable(rig, client, "slow", credit=2)
+    bound(client, "slow", messages_max=3, when_full="drop-oldest")
+    sender = publisher(rig, hub)
+    numbered(rig, sender, 0, 3)
+    mine = controller.begin()
+    assert controller.take(mine, count=2) == ["0", "1"]
+    numbered(rig, sender, 3, 8)
+    check(hub)
+    assert read(client, "slow")["messages"] == 3
+    controller.abort(mine)
+    rig.run(1)
+    check(hub)
+    assert log(hub).dropped_total == 5 and read(client, "slow")["messages"] == 3
