@@ -188,11 +188,15 @@ class Intake(Ingress):
         """Handles a transaction's delivery, which waits for no room: deliveries parked before it may wait for messages
         that its transaction takes away."""
         self.take_in_transaction(stream, state)
-        if stream in self.parked:  # otherwise its end ended the link
+        self.unpark_stream(stream)  # if it is still there: its end may have ended the link
+        stream.close()
+
+    def unpark_stream(self, stream: Stream) -> None:
+        """A large message that waits, wherever in the order, waits no more."""
+        if stream in self.parked:
             self.parked.remove(stream)
             self.unchecked = min(self.unchecked, len(self.parked))
-            self.came_ms.pop(stream.first.delivery_id, None)
-        stream.close()
+            self._waits_no_more(stream)
 
     def _unpark(self) -> None:
         item = self.parked.popleft()
@@ -252,7 +256,6 @@ class Intake(Ingress):
         if part.last:
             self.growing = None
             if stream not in self.parked:  # it was cleared away meanwhile
-                self.came_ms.pop(part.delivery_id, None)
                 self.settle_one(part.delivery_id, part.settled, stream.outcome)
         self.parts.links.refills[self] = None
 
@@ -270,10 +273,7 @@ class Intake(Ingress):
         stream, self.growing = self.growing, None
         if stream is not None:
             stream.close()
-            self.came_ms.pop(stream.first.delivery_id, None)
-            if stream in self.parked:
-                self.parked.remove(stream)
-                self.unchecked = min(self.unchecked, len(self.parked))
+            self.unpark_stream(stream)
         self.parts.links.refills[self] = None  # its credit is free, and deliveries parked behind it may continue
 
     def too_many_streams(self) -> None:
