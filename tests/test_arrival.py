@@ -19,7 +19,7 @@ from typing import NamedTuple
 import pytest
 
 import holdfast
-from holdfast.node import config
+from holdfast.node import config_schema
 from holdfast.routing import topology
 from support.documents import ROOT, documents, grammar
 from support.packages import MODULES
@@ -283,8 +283,8 @@ def test_a_command_that_is_none_is_found(command: str, found: str | None) -> Non
 @cache
 def tables() -> dict[str, frozenset[str]]:
     """By how a table is written in TOML, its keys: of a node's file, and of a topology's."""
-    found = {f"[{name}]": set(keys) for name, keys in config._TABLES.items()}
-    found |= {f"[[{name}]]": set(keys) for name, keys in config._LISTS.items()}
+    found = {f"[{name}]": set(keys) for name, keys in config_schema.TABLES.items()}
+    found |= {f"[[{name}]]": set(keys) for name, keys in config_schema.LISTS.items()}
     found |= {"[[node]]": set(topology._NODE), "[[link]]": found["[[link]]"] | set(topology._LINK)}
     return {name: frozenset(keys) for name, keys in found.items()}
 

@@ -132,14 +132,14 @@ async def test_what_dials_without_tls_does_not_dial_amqps() -> None:
 async def test_a_dial_goes_out_from_its_source(tmp_path: Path) -> None:
     there = FakeCore()
     async with Running(there, settings(tmp_path)) as hub:
-        to_hub = NeighbourConfig(name="hub", remote=f"127.0.0.1:{hub.port}", source="127.0.0.9")
+        to_hub = NeighbourConfig(name="hub", remote=f"127.0.0.1:{hub.port}", local="127.0.0.9")
         here = FakeCore(Once(Connect(neighbour="hub"), TurnEnded))
         async with Running(here, settings(tmp_path, neighbours=(to_hub,))):
             assert (await there.until(ConnectionOpened)).peer.startswith("127.0.0.9:")
 
 
 async def test_a_source_of_another_machine_is_one_clear_reason(tmp_path: Path) -> None:
-    to_hub = NeighbourConfig(name="hub", remote="127.0.0.1:9", source="192.0.2.1:0")
+    to_hub = NeighbourConfig(name="hub", remote="127.0.0.1:9", local="192.0.2.1:0")
     core = FakeCore(Once(Connect(neighbour="hub"), TurnEnded))
     async with Running(core, settings(tmp_path, neighbours=(to_hub,))):
         failed = await core.until(ConnectFailed)

@@ -7,7 +7,6 @@ import asyncio
 import time
 
 from holdfast.client import Connection, connect
-from holdfast.client.verbs.manage import whole_status
 
 SENDERS_AT_ONCE = 100
 """Links open at a time; each is closed when its message is accepted."""
@@ -36,7 +35,7 @@ async def _make(url: str, prefix: str, count: int, size: int) -> float:
 async def _status(url: str) -> tuple[float, dict[str, int]]:
     async with await connect(url) as connection:
         began = time.monotonic()
-        told = await whole_status(connection)
+        told = await connection.admin.status()
         seconds = time.monotonic() - began
     return seconds, {str(queue["name"]): int(queue["messages"]) for queue in told["queues"]}
 

@@ -70,7 +70,8 @@ def test_mechanisms_come_before_the_client_speaks() -> None:
     ("response", "enters"),
     [
         (b"\0jfk\0p\xc3\xa4ssword", True),
-        (b"boss\0jfk\0p\xc3\xa4ssword", True),
+        (b"jfk\0jfk\0p\xc3\xa4ssword", True),
+        (b"boss\0jfk\0p\xc3\xa4ssword", False),  # for somebody else
         (b"\0jfk\0wrong", False),
         (b"\0jfk", False),
         (b"\0jfk\0a\0b", False),

@@ -14,7 +14,7 @@ from holdfast.amqp.wire.types import Ulong
 from holdfast.broker.entries import entry
 from holdfast.custody.forwarding import PASSED_BYTES
 from holdfast.engine import events
-from holdfast.links.incoming import NODE_MESSAGE_BYTES_MAX
+from holdfast.links.ingress import NODE_MESSAGE_BYTES_MAX
 from holdfast.management.where import message_ids
 from holdfast.management.where import questions as asks
 from holdfast.management.where import search as where

@@ -369,7 +369,6 @@ def test_virtual_host_chooses_the_host_and_its_user(hosts: NodeProcess, address:
 
 def test_a_virtual_host_of_others_or_of_nobody_is_refused(hosts: NodeProcess) -> None:
     ann = {"user": "ann", "password": "default", "allowed_mechs": "PLAIN"}
-    with pytest.raises((ConnectionException, ConnectionClosed), match="amqp:not-allowed"):
-        Client(hosts.port, **ann, virtual_host="globex").serves("q")
-    with pytest.raises((ConnectionException, ConnectionClosed), match="amqp:not-found"):
-        Client(hosts.port, **ann, virtual_host="nosuch").serves("q")
+    for host in ("globex", "nosuch"):  # the answer does not say which of the two there is
+        with pytest.raises((ConnectionException, ConnectionClosed), match="amqp:not-found"):
+            Client(hosts.port, **ann, virtual_host=host).serves("q")

@@ -60,6 +60,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> Seen:
     monkeypatch.setattr(NodeCore, "validate", validating)
     monkeypatch.setattr(Faults, "_strike", striking)
     monkeypatch.setattr(sim_node, "CHECK_EVERY", 10**9)
+    monkeypatch.setattr(sim_node, "ROUSE_EVERY", 10**9)  # which hands over events of its own
     return found
 
 

@@ -9,7 +9,7 @@ from functools import partial
 
 from holdfast.core import undo
 from holdfast.core.parts import Parts
-from holdfast.links.incoming import Ingress
+from holdfast.links.ingress import Ingress
 from holdfast.links.outgoing import Egress
 from holdfast.peers.peer import Peer, PeerLink, Requesting
 

@@ -38,7 +38,8 @@ from holdfast.endpoints.transactions.work import Prepared
 from holdfast.engine.outbox import Outbox
 from holdfast.errors import RemoteProtocolError
 from holdfast.links.disk import Disk
-from holdfast.links.incoming import IncomingParts, rejection
+from holdfast.links.incoming import IncomingParts
+from holdfast.links.ingress import rejection
 from holdfast.links.large_receives import Stream
 from holdfast.peers.peer import Peer
 from holdfast.schema import is_whole_within

@@ -22,7 +22,8 @@ from holdfast.endpoints.addresses.resolver import MANAGEMENT, ResolvedAddress
 from holdfast.endpoints.addresses.services import SERVICE_PREFIX
 from holdfast.endpoints.producer import ProducerLink, ProducerParts
 from holdfast.errors import RemoteProtocolError
-from holdfast.links.incoming import NODE_MESSAGE_BYTES_MAX, Intake, rejection
+from holdfast.links.incoming import Intake
+from holdfast.links.ingress import NODE_MESSAGE_BYTES_MAX, rejection
 from holdfast.links.large_receives import Stream
 from holdfast.peers.peer import Peer
 

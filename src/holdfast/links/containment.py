@@ -20,7 +20,7 @@ from holdfast.engine.effects import described, effect_of
 from holdfast.engine.log import Log
 from holdfast.engine.outbox import Outbox
 from holdfast.errors import BrokenInvariant, StorageError
-from holdfast.links.incoming import Ingress
+from holdfast.links.ingress import Ingress
 from holdfast.links.outgoing import Egress
 from holdfast.links.whose import frames_of, links_in, module_of, peer_of, peers_in, place_of
 from holdfast.peers.connections import Connections

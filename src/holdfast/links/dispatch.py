@@ -10,7 +10,7 @@ from holdfast.amqp import connection as amqp
 from holdfast.amqp.effort import OUTCOME, OUTCOME_ALIKE
 from holdfast.amqp.session.events import DeliveryBegun
 from holdfast.amqp.wire.performatives import Accepted, Released
-from holdfast.links.incoming import Ingress
+from holdfast.links.ingress import Ingress
 from holdfast.peers.link_tables import LinkTables
 from holdfast.peers.peer import Peer
 

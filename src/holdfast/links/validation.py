@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from holdfast.engine.invariants import must
-from holdfast.links.incoming import Ingress, Intake
+from holdfast.links.incoming import Intake
+from holdfast.links.ingress import Ingress
 from holdfast.links.large_receives import Stream
 from holdfast.links.outgoing import Egress
 from holdfast.links.pressure import Pressure

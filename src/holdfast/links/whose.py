@@ -9,7 +9,7 @@ from typing import Final
 
 from holdfast.amqp.connection import Connection, Link, Session
 from holdfast.broker.queue import Queue
-from holdfast.links.incoming import Ingress
+from holdfast.links.ingress import Ingress
 from holdfast.links.outgoing import Egress
 from holdfast.peers.connections import Connections
 from holdfast.peers.peer import Peer

@@ -21,7 +21,7 @@ from holdfast.amqp.wire.types import MISSING, Int, Symbol
 from holdfast.broker.entries.host_names import shown
 from holdfast.engine.effects import Effect
 from holdfast.errors import RemoteProtocolError
-from holdfast.links.incoming import ACCEPTED, NODE_MESSAGE_BYTES_MAX, Ingress, rejection
+from holdfast.links.ingress import ACCEPTED, NODE_MESSAGE_BYTES_MAX, Ingress, rejection
 from holdfast.links.outgoing import Egress, too_large
 from holdfast.management.operations.answers import MANAGEMENT, SUBSCRIPTION, Answer, Later
 from holdfast.management.operations.changes import told_of

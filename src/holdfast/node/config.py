@@ -8,7 +8,7 @@ are read from files, once, and never shown.
 import os
 import socket
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,6 +18,7 @@ from holdfast.federation.messages import DYNAMIC
 from holdfast.federation.settings import Entry
 from holdfast.names import HostPort, parse_host_port, without_scheme
 from holdfast.node import access
+from holdfast.node.config_schema import LISTS, NAMED_BY, TABLES
 from holdfast.node.logs import DEFAULT_LOG, LogSettings
 from holdfast.node.passwords import password_in as _password
 from holdfast.node.tls import NO_TLS, TlsFiles
@@ -26,7 +27,7 @@ from holdfast.node.topology import load_topology, neighbours_of, node_of, roles_
 from holdfast.pacing.settings import PacingConfig
 from holdfast.routing.settings import RoutingConfig
 from holdfast.routing.topology import Topology
-from holdfast.schema import COUNT, FLAG, NUMBER, SECONDS, TEXT, TEXTS, Keys, Kind, check_document, is_number, is_whole
+from holdfast.schema import TEXT, TEXTS, check_document
 from holdfast.settings.hosts import UserConfig, VhostConfig
 from holdfast.settings.limits import Limits
 from holdfast.settings.neighbours import NeighbourConfig
@@ -147,150 +148,6 @@ def load_settings(
         return _settings(read_toml(path), create_queues=False, name=name, listen=listen, data=data)
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
-
-
-# ----------------------------------------------------------------------------------------------- the schema
-
-
-def _is_weight(value: object) -> bool:
-    return isinstance(value, list) and len(value) == 2 and is_number(value[0]) and is_whole(value[1])
-
-
-_SHARES: Final = Kind(
-    "a table of numbers by node, as { jfk = 2, ewr = 1 }",
-    lambda value: isinstance(value, dict) and all(map(is_number, value.values())),
-)
-_HOST_SHARES: Final = Kind(
-    'a table of numbers by virtual host, as { "" = 2, acme = 1 }',
-    lambda value: isinstance(value, dict) and all(map(is_number, value.values())),
-)
-_WEIGHTS: Final = Kind(
-    "a list of pairs of utilisation and weight, as [[0.1, 1], [0.5, 5]]",
-    lambda value: isinstance(value, list) and all(map(_is_weight, value)),
-)
-_TABLES: Final[Mapping[str, Keys]] = {
-    "node": {
-        "name": TEXT,
-        "data": TEXT,
-        "listen": TEXTS,
-        "roles": TEXTS,
-        "hostnames": TEXTS,
-        "users_file": TEXT,
-        "plain_without_tls": FLAG,
-        "create_queues": FLAG,
-        "unknown_destination": TEXT,
-    },
-    "store": {"bytes_max": COUNT, "must_exist": FLAG},
-    "tls": {
-        "certificate_file": TEXT,
-        "key_file": TEXT,
-        "ca_file": TEXT,
-        "client_certificates": TEXT,
-        "version_min": TEXT,
-    },
-    "dead_letters": {"messages_max": COUNT, "bytes_max": COUNT, "keep_s": SECONDS},
-    "topology": {"file": TEXT},
-    "admin": {"listen": TEXT},
-    "audit": {"file": TEXT},
-    "log": {"level": TEXT, "format": TEXT, "file": TEXT},
-    "telemetry": {"file": TEXT, "messages": FLAG, "interval_s": SECONDS},
-    "routing": {
-        "heartbeat_s": SECONDS,
-        "registration_s": NUMBER,
-        "cost": TEXT,
-        "records_max": COUNT,
-        "neighbours_max": COUNT,
-        "refresh_s": SECONDS,
-        "forget_s": SECONDS,
-    },
-    "pacing": {
-        "rate": COUNT,
-        "period_s": SECONDS,
-        "policy": TEXT,
-        "lend": NUMBER,
-        "shares": _SHARES,
-        "hosts": TEXTS,
-        "host_shares": _HOST_SHARES,
-        "roots": TEXTS,
-        "capacity_bytes": COUNT,
-        "weights": _WEIGHTS,
-        "when_full": TEXT,
-        "room_low": NUMBER,
-        "room_normal": NUMBER,
-        "room_quiet_s": SECONDS,
-    },
-    "limits": {field.name: SECONDS if field.type is float else COUNT for field in fields(Limits)},
-}
-_STEPS: Final = Kind(
-    "a list of tables",
-    lambda value: isinstance(value, list) and all(isinstance(item, dict) for item in value),
-)
-_LISTS: Final[Mapping[str, Keys]] = {
-    **access.LISTS,
-    "neighbour": {
-        "name": TEXT,
-        "remote": TEXT,
-        "local": TEXT,
-        "source": TEXT,  # what `local` was called
-        "keepalive_s": SECONDS,
-        "hold_time_s": SECONDS,
-        "probe_s": SECONDS,
-        "hosts": TEXTS,
-        "server_name": TEXT,
-        "user": TEXT,
-        "password_file": TEXT,
-    },
-    "queue": {
-        "name": TEXT,
-        "bytes_max": COUNT,
-        "messages_max": COUNT,
-        "when_full": TEXT,
-        "order": TEXT,
-        "order_wait_s": NUMBER,
-        "durable": FLAG,
-        "deliveries_max": COUNT,
-        "priorities": FLAG,
-        "room_low": NUMBER,
-        "room_normal": NUMBER,
-        "room_quiet_s": SECONDS,
-        "vhost": TEXT,
-    },
-    "user": {
-        "name": TEXT,
-        "password_file": TEXT,
-        "certificate": TEXT,
-        "connections_max": COUNT,
-        "links_max": COUNT,
-        "unsettled_bytes_max": COUNT,
-        "requests_per_s": COUNT,
-        "vhost": TEXT,
-    },
-    "link": {
-        "name": TEXT,
-        "from": TEXT,
-        "to": TEXT,
-        "selector": TEXT,
-        "mode": TEXT,
-        "steps": _STEPS,
-        "start": Kind("first, next or a sequence", lambda value: isinstance(value, str) or is_whole(value)),
-        "vhost": TEXT,
-    },
-    "route": {"destination": TEXT, "via": TEXT},
-    "federation": {"topic": TEXT, "neighbour": TEXT, "mode": TEXT, "patterns": TEXTS},
-    "vhost": {"name": TEXT, "aliases": TEXTS, "connections_max": COUNT, "queues_max": COUNT},
-    "trigger": {
-        "name": TEXT,
-        "queue": TEXT,
-        "command": TEXTS,
-        "messages": COUNT,
-        "age_s": SECONDS,
-        "rest_s": SECONDS,
-        "timeout_s": SECONDS,
-        "vhost": TEXT,
-    },
-}
-_NAMED_BY: Final[Mapping[str, str]] = {"route": "destination", "federation": "topic"}
-"""The key by which an entry of a list is told from the others; `name` in all lists but these."""
 
 
 # ------------------------------------------------------------------------------------ from TOML to settings
@@ -437,7 +294,7 @@ def _settings(
     listen: Sequence[str] | None,
     data: Path | None,
 ) -> NodeSettings:
-    check_document(document, tables=_TABLES, lists=_LISTS, named_by=_NAMED_BY)
+    check_document(document, tables=TABLES, lists=LISTS, named_by=NAMED_BY)
     node = document.get("node", {})
     telemetry = document.get("telemetry", {})
     audit = document.get("audit", {})

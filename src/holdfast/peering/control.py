@@ -13,7 +13,7 @@ from holdfast.amqp.wire.encoding import encode
 from holdfast.amqp.wire.types import Ulong
 from holdfast.engine.log import Log
 from holdfast.errors import RemoteProtocolError
-from holdfast.links.incoming import NODE_MESSAGE_BYTES_MAX, Ingress
+from holdfast.links.ingress import NODE_MESSAGE_BYTES_MAX, Ingress
 from holdfast.links.outgoing import Egress
 from holdfast.peers.connections import Connections
 from holdfast.peers.peer import REASON_CHARACTERS_MAX, Peer

@@ -68,7 +68,7 @@ CAUGHT_BY: Final[dict[str, tuple[int, int]]] = {
     "deliveries-of-one-life": (95, 200),
     "due-and-forgotten": (63, 150),
     "second-before-first": (5, 50),
-    "group-forgotten": (29, 100),
+    "group-forgotten": (197, 300),
     "publisher-forgotten": (64, 150),
     "looks-new-elsewhere": (36, 100),
     "outlives-its-topic": (26, 100),

@@ -159,8 +159,7 @@ class CustodyReceiver(Intake):
         growing = self.growing
         if growing is not None:
             growing.fail(conditions.ILLEGAL_STATE, "an earlier number was not taken")
-            if growing in self.parked:
-                self.parked.remove(growing)
+            self.unpark_stream(growing)
 
     def gave_up(self) -> None:
         self.fail()

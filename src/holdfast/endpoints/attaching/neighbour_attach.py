@@ -18,7 +18,7 @@ from holdfast.endpoints.addresses.link_refusal import Refusal
 from holdfast.endpoints.addresses.resolver import Resolver
 from holdfast.engine.effects import LinkEffect
 from holdfast.engine.log import Log
-from holdfast.links.incoming import NODE_MESSAGE_BYTES_MAX
+from holdfast.links.ingress import NODE_MESSAGE_BYTES_MAX
 from holdfast.peering.control import CONTROL_ADDRESS, CONTROL_CREDIT, ControlOwner, ControlReceiver
 from holdfast.peers.link_tables import LinkTables
 from holdfast.peers.peer import Peer

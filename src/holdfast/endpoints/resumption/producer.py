@@ -16,7 +16,7 @@ from holdfast.broker.stored.tags import TAG_BYTES, TagRing
 from holdfast.endpoints.producer import ProducerLink, ProducerParts
 from holdfast.endpoints.resumption.suspended import RECORD_BYTES, Suspendable, is_resumable
 from holdfast.engine.effects import LinkEffect
-from holdfast.links.incoming import ACCEPTED
+from holdfast.links.ingress import ACCEPTED
 from holdfast.peers.peer import Peer
 from holdfast.state.turns import runs
 

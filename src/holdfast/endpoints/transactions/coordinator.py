@@ -29,7 +29,7 @@ from holdfast.endpoints.transactions.discharge import Commits, Wait
 from holdfast.endpoints.transactions.transactions import Transactions
 from holdfast.endpoints.transactions.work import Transaction
 from holdfast.errors import RemoteProtocolError
-from holdfast.links.incoming import ACCEPTED, Ingress, rejection, unknown_transaction
+from holdfast.links.ingress import ACCEPTED, Ingress, rejection, unknown_transaction
 from holdfast.peers.link_tables import LinkTables
 from holdfast.peers.peer import Peer
 

@@ -41,7 +41,8 @@ from holdfast.endpoints.transactions.work import (
 )
 from holdfast.engine.clock import Clock
 from holdfast.errors import RemoteProtocolError
-from holdfast.links.incoming import ACCEPTED, Intake, rejection, unknown_transaction
+from holdfast.links.incoming import Intake
+from holdfast.links.ingress import ACCEPTED, rejection, unknown_transaction
 from holdfast.links.large_receives import Stream
 from holdfast.peers.connections import Connections
 from holdfast.peers.limits.memory import Memory

@@ -18,7 +18,7 @@ from holdfast.broker.entries import entry
 from holdfast.broker.entries.host_names import host_of, node_of
 from holdfast.custody.names.identity import Identities
 from holdfast.engine.clock import Clock
-from holdfast.links.incoming import NODE_MESSAGE_BYTES_MAX
+from holdfast.links.ingress import NODE_MESSAGE_BYTES_MAX
 from holdfast.management.where.message_ids import MessageId, as_sent, checked, encodings
 from holdfast.management.where.search import Hint, Look, Step, Whereabouts
 from holdfast.names import DESTINATION_BYTES_MAX, NAME_BYTES_MAX
