@@ -10,28 +10,19 @@ from random import Random
 from typing import Any, Final
 
 from holdfast.amqp.wire.types import Ulong
-from holdfast.broker.beginnings import beginning
-from holdfast.broker.cursors.cursor import Cursor
-from holdfast.broker.cursors.entry_consumer import EntrySelector
 from holdfast.broker.cursors.holdings import LINK_PREFIX
-from holdfast.broker.entries.address import Address, parse, split_topic
 from holdfast.broker.entries.annotate import LINK_ID_BYTES
-from holdfast.broker.entries.host_names import HostedName, destination_of, hosted, read_key
-from holdfast.broker.entries.kinds import QueueKind
+from holdfast.broker.entries.host_names import HostedName, hosted, read_key
 from holdfast.broker.queue import Queue
 from holdfast.broker.stored import records
 from holdfast.broker.stored.records import QueueLinkRecord
-from holdfast.custody.forwarding import Forwarding
-from holdfast.endpoints.attaching.filters import Decoded, Filters, entry_selector
 from holdfast.errors import ConfigError
+from holdfast.queue_links.ends import LinkEnds
 from holdfast.queue_links.handing import Handed, Handing, HandingParts
 from holdfast.queue_links.leftovers import Leftovers
 from holdfast.queue_links.link import QueueLink
 from holdfast.queue_links.selecting import LinkSelector
-from holdfast.selectors.errors import SelectorError
-from holdfast.selectors.predicate import compile_selector
 from holdfast.settings.queues import LinkConfig
-from holdfast.state.catalog import TooManyQueues
 from holdfast.state.tables import Tables
 from holdfast.steps import parsing
 from holdfast.steps.windows import Windows
@@ -39,8 +30,6 @@ from holdfast.steps.windows import Windows
 LINKS_MAX: Final = 256
 """Links between queues of one node, in each of its virtual hosts."""
 
-
-EXPECTED_HERE: Final = "expected another queue or topic of the same host"
 
 GRAIN_MS: Final = 1_000
 """Windows that are over end in whole seconds: those of many keys in one commit."""
@@ -62,13 +51,11 @@ class QueueLinks:
         self._run = run
         self._config = parts.config
         self._catalog = parts.catalog
-        self._forwarding: Forwarding = parts.forwarding
         self._rng = rng
-        self._reader = store
         self._is_stopping = is_stopping
         self._handing = Handing(parts, store)
+        self._ends = LinkEnds(parts.config, parts.catalog, parts.forwarding, store)
         self.leftovers = Leftovers(parts.turns, store)
-        self._decoded = Decoded()
         self._look_due = False
         self.by_name: dict[HostedName, QueueLink] = {}
         self.by_target: dict[Queue, dict[QueueLink, None]] = {}
@@ -115,17 +102,17 @@ class QueueLinks:
         where = f"link {config.name!r}"
         if (found := len(self.of_host(config.vhost))) >= LINKS_MAX:
             raise ConfigError(f"{where} cannot be made; there are {found} links, and the limit is {LINKS_MAX}")
-        selector = self._compiled(config, where)
+        selector = self._ends.selector(config, where)
         steps = parsing.steps_of(config.steps, where)
         is_stored = is_created and link_id is not None
         # What can be refused is, before a queue is made on demand.
-        address = self._address(config, where, is_stored=is_stored)
-        source = self._source(config, where)
-        node, to, target = self._target(config, where, source, address)
+        address = self._ends.address(config, where, is_stored=is_stored)
+        source = self._ends.source(config, where)
+        node, to, target = self._ends.target(config, where, source, address)
         if link_id is None:
             link_id = self._rng.getrandbits(8 * LINK_ID_BYTES).to_bytes(LINK_ID_BYTES, "big")
         selects = LinkSelector(link_id, selector)
-        cursor = source.shared if config.mode == "move" else self._own_cursor(config, where, source)
+        cursor = source.shared if config.mode == "move" else self._ends.own_cursor(config, where, source)
         link = QueueLink(
             config, link_id, cursor, selects, node=node, to=to, is_created=is_created,
             windows=Windows(steps, self._parts.memory.windows), room=self._room_for, took=self._took,
@@ -143,83 +130,6 @@ class QueueLinks:
             self._lead(link, target)
         self._look_due = True
         return link
-
-    def _compiled(self, config: LinkConfig, where: str) -> EntrySelector | None:
-        if not config.selector:
-            return None
-        try:
-            predicate = compile_selector(config.selector)
-        except SelectorError as error:
-            raise ConfigError(f"invalid selector of {where}: {error}") from error
-        return entry_selector(Filters(selector=predicate), self._reader, self._decoded)
-
-    def _source(self, config: LinkConfig, where: str) -> Queue:
-        is_topic = split_topic(config.source) is not None and self._catalog.find(config.vhost, config.source) is None
-        source = None if is_topic else self._local(config.vhost, config.source)
-        if source is None or source.kind is not QueueKind.ORDINARY:
-            raise ConfigError(f"invalid value {config.source!r} for {where} from; expected a queue of this node")
-        return source
-
-    def _address(self, config: LinkConfig, where: str, *, is_stored: bool) -> Address:
-        """The address of its target. ConfigError if no link can lead there.
-
-        `is_stored`: a request created the link before this start. If messages of its host may not leave this node any
-        more, the link waits: with an error the node could not start, and so nobody could delete the link.
-        """
-        try:
-            address = parse(
-                config.target, own_name=self._config.name, own_addresses=self._config.own_addresses, host=config.vhost
-            )
-        except ConfigError as error:
-            raise ConfigError(f"invalid value {config.target!r} for {where} to: {error}") from error
-        if address.node is not None and not is_stored and not self._forwarding.may_leave(config.vhost):
-            text = f"messages of virtual host {config.vhost!r} do not leave this node"
-            raise ConfigError(f"invalid value {config.target!r} for {where} to; {text}; {EXPECTED_HERE}")
-        expected = self._expected(config.vhost)
-        if address.node is not None and (split_topic(address.queue) or ("", ""))[1]:
-            raise ConfigError(f"invalid value {config.target!r} for {where} to; {expected}, without a subject")
-        if address.node is None and address.queue == config.source:
-            raise ConfigError(f"invalid value {config.target!r} for {where} to; {expected}")
-        return address
-
-    def _expected(self, host: str) -> str:
-        may_leave = self._forwarding.may_leave(host)
-        return "expected another queue or topic of this node, or QUEUE@NODE" if may_leave else EXPECTED_HERE
-
-    def _target(
-        self, config: LinkConfig, where: str, source: Queue, address: Address
-    ) -> tuple[str | None, str, Queue | None]:
-        """The destination in custody and the queue there that the link leads to; or None, "" and the queue here."""
-        if address.node is not None:
-            return destination_of(config.vhost, address.node), address.queue, None
-        expected = self._expected(config.vhost)
-        target = self._local(address.host, address.queue)
-        if target is None or target is source or target.name != address.queue:
-            raise ConfigError(f"invalid value {config.target!r} for {where} to; {expected}")
-        if source.config.durable and not target.config.durable:
-            text = f"queue {target.name!r} is in memory, and {source.name!r} is durable"
-            raise ConfigError(f"invalid value {config.target!r} for {where} to: {text}; expected a durable queue")
-        return None, "", target
-
-    def _local(self, host: str, name: str) -> Queue | None:
-        try:
-            return None if name.startswith("$") else self._catalog.local(host, name)
-        except TooManyQueues:
-            raise
-        except ConfigError:
-            return None
-
-    def _own_cursor(self, config: LinkConfig, where: str, source: Queue) -> Cursor:
-        name = f"{LINK_PREFIX}{config.name}"
-        found = source.named.get(name)
-        if found is not None:
-            return found
-        full = self._catalog.subscriptions_full(source)
-        if full is not None:
-            raise ConfigError(f"{where} cannot be made; {full}")
-        place = beginning(config.start, source.head(), source.next_sequence)
-        assert place is not None, config.start
-        return source.add_cursor(name, "copy", place)
 
     # ------------------------------------------------------------------------------------------------ rows
 
@@ -255,10 +165,10 @@ class QueueLinks:
             mine = sum(other.vhost == config.vhost for other in new)
             if (found := len(self.of_host(config.vhost))) + mine > LINKS_MAX:
                 raise ConfigError(f"{where} cannot be made; there are {found} links, and the limit is {LINKS_MAX}")
-            self._compiled(config, where)
-            address = self._address(config, where, is_stored=False)
-            source = self._source(config, where)
-            self._target(config, where, source, address)
+            self._ends.selector(config, where)
+            address = self._ends.address(config, where, is_stored=False)
+            source = self._ends.source(config, where)
+            self._ends.target(config, where, source, address)
             full = self._catalog.subscriptions_full(source) if config.mode == "copy" else None
             if full is not None:
                 raise ConfigError(f"{where} cannot be made; {full}")
@@ -415,11 +325,11 @@ class QueueLinks:
             node = link.node
             if node is None:
                 continue
-            if not self._forwarding.knows(node):
+            if not self._parts.forwarding.knows(node):
                 self._lead(link, None)
             elif link.target is None or not self._catalog.has(link.target):
                 self._lead(link, self._catalog.transmission(node))
-                self._forwarding.steer(node)
+                self._parts.forwarding.steer(node)
             link.cursor.queue.touch()
 
     def _lead(self, link: QueueLink, target: Queue | None) -> None:
