@@ -202,6 +202,36 @@ def _(s: Any) -> None:
     s.topic.subscribed.owners.pop()
 
 
+def _bounded(s: Any, messages_max: int) -> Any:
+    """The subscription to everything, which has a bound from now on, and has been looked through."""
+    (cursor,) = [each for each in s.topic.named.values() if each.selector is None]
+    s.topic.bind(cursor.name, s.topic.bindings[cursor.name]._replace(messages_max=messages_max, when_full="end"))
+    s.topic.unmarked = None
+    s.core.work.dirty_queues.pop(s.topic, None)
+    return cursor
+
+
+@breaks("state: {}: its bound, and what is stored", publishing)
+def _(s: Any) -> None:
+    _bounded(s, 100).is_bounded = False
+
+
+@breaks("state: {} has a bound and is gone", publishing)
+def _(s: Any) -> None:
+    del s.topic.named[_bounded(s, 100).name]
+    s.topic.subscribed = None
+
+
+@breaks("state: {}: messages to finish, and those of the store", publishing)
+def _(s: Any) -> None:
+    _bounded(s, 100).floor = 0
+
+
+@breaks("state: {} has more than its bound", publishing)
+def _(s: Any) -> None:
+    _bounded(s, 1)
+
+
 @breaks("state: {}: who is asked, and subscriptions that are not durable", publishing)
 def _(s: Any) -> None:
     s.topic.listening.owners.clear()

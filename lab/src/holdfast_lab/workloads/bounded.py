@@ -72,10 +72,17 @@ class Bounded:
             await closed(connection)
 
     async def _make(self, connection: Connection, name: str) -> None:
-        receiver = await attached(lambda: connection.receiver(self.queue, credit=1, subscription=name))
-        await ended(receiver)
         bounds = {"messages_max": self.bound, "when_full": "end" if self.ends else DROP_OLDEST}
-        await asked(connection, "UPDATE", "subscription", name, {"queue": self.queue, **bounds})
+        while True:
+            receiver = await attached(lambda: connection.receiver(self.queue, credit=1, subscription=name))
+            await ended(receiver)
+            try:
+                await asked(connection, "UPDATE", "subscription", name, {"queue": self.queue, **bounds})
+                return
+            except ManagementError as error:
+                if error.code != 404:  # else a crash came before it was stored
+                    raise
+            await asyncio.sleep(RETRY_S)
 
     async def _sender(self, connection: Connection, name: str) -> Sender:
         """One whose messages have an outcome whatever breaks. What is refused leaves a gap in a producer's numbers, of
