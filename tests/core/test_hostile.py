@@ -48,7 +48,7 @@ OPERATIONS = [
     *((NODE, name) for name in ("FORGET", "RELOAD", "STATUS", "WHERE")),
     *((QUEUE, name) for name in ("CREATE", "DELETE", "PURGE", "QUERY", "READ", "SKIP", "UPDATE")),
     *((SERVICE, name) for name in ("CREATE", "DELETE", "QUERY", "READ", "UPDATE")),
-    *((SUBSCRIPTION, name) for name in ("ADVANCE", "DELETE", "GAPS", "OPEN", "PEEK", "QUERY", "READ")),
+    *((SUBSCRIPTION, name) for name in ("ADVANCE", "DELETE", "GAPS", "OPEN", "PEEK", "QUERY", "READ", "UPDATE")),
     (TRANSACTION, "CLOSE"),
     *((MANAGEMENT, name) for name in ("GET-ATTRIBUTES", "GET-MGMT-NODES", "GET-OPERATIONS", "GET-TYPES", "QUERY")),
 ]
