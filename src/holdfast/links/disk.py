@@ -203,7 +203,10 @@ class Disk:
             stalls_at += self._limits.commit_stall_s
         look_at = self._look_at if self._store.on_disk else None
         roomy_at = None if self._roomy_since is None else self._roomy_since + ROOMY_S
-        return min((at for at in (look_at, stalls_at, roomy_at, self._retry_at) if at is not None), default=None)
+        is_new = self._full_since is None and self.gone is None and self._room.bytes < ROOM_BYTES
+        full_at = self._clock.now if is_new else None  # it is full, and the log has yet to say so
+        found = (look_at, stalls_at, roomy_at, full_at, self._retry_at)
+        return min((at for at in found if at is not None), default=None)
 
     @property
     def takes_nothing(self) -> bool:

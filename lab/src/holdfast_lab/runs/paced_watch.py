@@ -41,7 +41,8 @@ GIVEN_MAX: Final = 200
 SLACK_BYTES: Final = 1.0
 """Of the arithmetic of floats."""
 
-SLACK_S: Final = 0.000_001
+SLACK_S: Final = 0.01
+"""Clocks that drift are asked for the ends of a lease at different moments; mistakes about leases are periods long."""
 
 
 def watch_rates(bed: SimBed) -> "PacedWatch | None":
