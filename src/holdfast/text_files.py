@@ -32,6 +32,23 @@ def put_into(document: str, lines: Sequence[str], begin: str, end: str) -> str:
     return f"{before}{begin}\n\n" + "\n".join(lines) + f"\n\n{end}{after}"
 
 
+class MarkedPage:
+    """A file of which the part between two marks is made anew. ConfigError if it has no such part, at once: it is made
+    before the lines are worked out."""
+
+    def __init__(self, path: Path, begin: str, end: str) -> None:
+        self._path = path
+        self._marks = begin, end
+        self._with([])
+
+    def _with(self, lines: Sequence[str]) -> str:
+        return put_into(self._path.read_text(encoding="utf-8"), lines, *self._marks)
+
+    def fill(self, lines: Sequence[str]) -> None:
+        """Writes the file with these lines in that part."""
+        self._path.write_text(self._with(lines), encoding="utf-8")
+
+
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     """The lines of a table in Markdown."""
     return ["| " + " | ".join(row) + " |" for row in (heads, ["---"] * len(heads), *rows)]

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from holdfast.lines import json_line, say
-from holdfast.text_files import put_into
+from holdfast.text_files import MarkedPage
 from holdfast_lab.bindings import report
 
 
@@ -23,14 +23,11 @@ def main() -> int:
     parser.add_argument("--page", metavar="FILE", help="the document whose marked part gets the tables")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     args = parser.parse_args()
-    if args.page is not None:
-        put_into(Path(args.page).read_text(encoding="utf-8"), [], report.BEGIN, report.END)  # refused before the runs
+    page = None if args.page is None else MarkedPage(Path(args.page), report.BEGIN, report.END)
     made = report.make(args.first_seed, args.seeds, args.jobs, lambda text: say(text, file=sys.stderr))
     lines = report.page(made, f"by `make federation RUNS={args.seeds}`")
-    if args.page is not None:
-        document = Path(args.page)
-        filled = put_into(document.read_text(encoding="utf-8"), lines, report.BEGIN, report.END)
-        document.write_text(filled, encoding="utf-8")
+    if page is not None:
+        page.fill(lines)
     say(*([json_line(made.as_json())] if args.json else lines))
     return 1 if made.failures else 0
 
