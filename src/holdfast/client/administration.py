@@ -198,14 +198,14 @@ class Administration(Listed):
         """The address that a name of a service means."""
         return str((await self._connection.manage("READ", SERVICE, name))["address"])
 
-    async def register_service(self, name: str, address: str, *, replace: bool = False) -> None:
-        """Gives an address a name; `replace` the address of a name that is there."""
+    async def register_service(self, name: str, address: str, *, replace: bool = False) -> dict[str, Any]:
+        """Gives an address a name; `replace` the address of a name that is there. What the node told."""
         try:
-            await self._connection.manage("CREATE", SERVICE, name, {"address": address})
+            return await self._connection.manage("CREATE", SERVICE, name, {"address": address})
         except ManagementError as error:
             if not replace or error.code != 409:
                 raise
-            await self._connection.manage("UPDATE", SERVICE, name, {"address": address})
+        return await self._connection.manage("UPDATE", SERVICE, name, {"address": address})
 
     async def remove_service(self, name: str) -> None:
         """The name means nothing any more."""

@@ -184,9 +184,9 @@ class BlockingAdministration(Listed):
         """As `Administration.service`."""
         return _done(self._admin.service(name))
 
-    def register_service(self, name: str, address: str, *, replace: bool = False) -> None:
+    def register_service(self, name: str, address: str, *, replace: bool = False) -> dict[str, Any]:
         """As `Administration.register_service`."""
-        _done(self._admin.register_service(name, address, replace=replace))
+        return _done(self._admin.register_service(name, address, replace=replace))
 
     def remove_service(self, name: str) -> None:
         """As `Administration.remove_service`."""

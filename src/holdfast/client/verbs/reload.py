@@ -12,8 +12,6 @@ from holdfast.client.verbs.manage import asked, print_json
 from holdfast.client.verbs.running import run
 from holdfast.lines import say
 
-KIND = "holdfast:node"
-
 
 def reload(args: argparse.Namespace) -> int:
     """`holdfast reload`."""
@@ -21,7 +19,7 @@ def reload(args: argparse.Namespace) -> int:
 
 
 async def _reload(connection: Connection, args: argparse.Namespace) -> None:
-    answer = await connection.manage("RELOAD", KIND)
+    answer = await connection.admin.reload()
     if args.json:
         print_json(answer)
         return

@@ -6,10 +6,8 @@ Rules of this file: as of `manage.py`.
 import argparse
 import sys
 from functools import partial
-from typing import Any
 
 from holdfast.client.connection import Connection
-from holdfast.client.errors import ManagementError
 from holdfast.client.verbs.manage import asked, print_json
 from holdfast.client.verbs.render import plain
 from holdfast.client.verbs.running import run
@@ -36,7 +34,7 @@ async def _service(connection: Connection, args: argparse.Namespace) -> None:
             say("no services", file=sys.stderr)
         return
     if args.action == "register":
-        answer = await _register(connection, args.name, args.address, replace=args.replace)
+        answer = await connection.admin.register_service(args.name, args.address, replace=args.replace)
     else:
         answer = await connection.manage("READ" if args.action == "find" else "DELETE", KIND, args.name)
     if args.json:
@@ -48,12 +46,3 @@ async def _service(connection: Connection, args: argparse.Namespace) -> None:
         say(f"{args.name} registered" if is_new else f"{args.name} is registered already, for this address")
     else:
         say(f"{args.name} removed")
-
-
-async def _register(connection: Connection, name: str, address: str, *, replace: bool) -> dict[str, Any]:
-    try:
-        return await connection.manage("CREATE", KIND, name, {"address": address})
-    except ManagementError as error:
-        if not replace or error.code != 409:
-            raise
-    return await connection.manage("UPDATE", KIND, name, {"address": address})
