@@ -7,7 +7,7 @@ end, chooses again. What cannot be known of a message here sends it: its destina
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from holdfast.amqp.wire.encoding import encode
 from holdfast.amqp.wire.extensions import OWN_PREFIX, PUBLICATION, RELAY, SUBJECT, TAGS
@@ -24,7 +24,6 @@ from holdfast.endpoints.entry_sections import SUBJECT_FIELD, sections_of
 from holdfast.endpoints.topic_bindings import federated_name
 from holdfast.engine.effects import Effect
 from holdfast.engine.outbox import Outbox
-from holdfast.engine.port import EntryReader
 from holdfast.federation import stored
 from holdfast.federation.publications import Publications
 from holdfast.federation.relaying import Choice
@@ -35,6 +34,7 @@ from holdfast.selectors.predicate import Predicate, compile_selector
 from holdfast.selectors.sections import Sections
 from holdfast.settings.node import NodeConfig
 from holdfast.state.catalog import Catalog, TooManyQueues
+from holdfast.state.tables import Tables
 from holdfast.state.turns import Turn, Turns
 
 PREDICATES_KEPT: Final = 1_024
@@ -50,12 +50,6 @@ LEARNS: Final = "this node started with an empty store, and learns what other no
 
 BRANCH_EFFORT: Final = 8
 """What a further copy costs its publisher's connection, in messages of a subscription."""
-
-
-class Rows(EntryReader, Protocol):
-    """A store that is open."""
-
-    def table(self, name: str) -> Iterable[tuple[bytes, bytes]]: ...
 
 
 class Branch(NamedTuple):
@@ -114,7 +108,7 @@ class Spreading:
         self,
         config: NodeConfig,
         catalog: Catalog,
-        store: Rows,
+        store: Tables,
         forwarding: Forwarding,
         identities: Identities,
         dead_lettering: DeadLettering,

@@ -29,6 +29,7 @@ from holdfast.routing.paths import Edges
 from holdfast.routing.topology import MICRO
 from holdfast.settings.node import NodeConfig
 from holdfast.state.room import Room
+from holdfast.state.tables import Tables
 from holdfast.state.turns import Turn, Turns, Undone
 
 EFFORT_A_TURN: Final = 2_000
@@ -42,12 +43,6 @@ MESSAGES_A_TURN: Final = 64
 
 Bound = Iterable[tuple[str, Iterable[Row]]]
 """Topics, and all that this node's clients want of each."""
-
-
-class Tables(Protocol):
-    """A store that is open."""
-
-    def table(self, name: str) -> Iterable[tuple[bytes, bytes]]: ...
 
 
 class Network(Protocol):
