@@ -29,6 +29,10 @@ class Following:
         """The neighbours to which this node forwards a topic."""
         return frozenset(entry.neighbour for entry in self.entries if entry.topic == topic and entry.mode == DYNAMIC)
 
+    def _all_edges(self, topic: str) -> dict[str, frozenset[str]]:
+        """Of all nodes, by their names, as far as it is known here."""
+        return {**self._sets.edges(topic), self._name: self.edges(topic)}
+
     def find(self, now: float, *, all_topics: bool) -> None:
         """Works parents out anew; those of topics of which the sets were touched, or all."""
         sets = self._sets
@@ -47,8 +51,7 @@ class Following:
 
     def find_of(self, topic: str, had: Iterable[Key], made: Ways, now: float) -> None:
         """`had`: sets of the topic that have a parent; `made`: what was worked out for others."""
-        edges = {**self._sets.edges(topic), self._name: self.edges(topic)}
-        found, configured = ways(self._name, edges, self.routes, made)
+        found, configured = ways(self._name, self._all_edges(topic), self.routes, made)
         for key in had:
             if key.origin not in found:
                 del self.parents[key]
@@ -66,9 +69,8 @@ class Following:
 
     def has_all(self, topic: str) -> bool:
         """Whether a set is held of each node to which entries lead."""
-        edges = {**self._sets.edges(topic), self._name: self.edges(topic)}
         held = self._sets.origins(topic)
-        return all(origin in held for origin in reached(self._name, edges))
+        return all(origin in held for origin in reached(self._name, self._all_edges(topic)))
 
     def wanted(self, neighbours: Collection[str]) -> dict[str, dict[Key, None]]:
         """What is to be taken from each of them."""

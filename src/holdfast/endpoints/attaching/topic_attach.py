@@ -106,6 +106,7 @@ class TopicAttach:
             is_shared,
             not_from,
         )
+        stolen = f"subscription {name!r} is read on a newer link"
         found = topic.named.get(name)
         if found is not None and found.mode != "copy":
             text = f"subscription {name!r} on {topic.name!r} is read by sequence, not by links"
@@ -116,7 +117,7 @@ class TopicAttach:
             if is_shared and found.consumers:
                 text = f"subscription {name!r} on {topic.name!r} has readers, with another selector or pattern"
                 raise Refusal(conditions.RESOURCE_LOCKED, text)
-            end(topic, found, self._resume, f"subscription {name!r} is read on a newer link", conditions.STOLEN)
+            end(topic, found, self._resume, stolen, conditions.STOLEN)
             found = None
         if found is None:
             full = self._catalog.subscriptions_full(topic)
@@ -128,7 +129,7 @@ class TopicAttach:
         if topic.bindings.get(name) != wants:  # new, or another container's from now on
             self._catalog.rows.bind(topic, name, wants)
         if not is_shared:
-            detach_all(found, f"subscription {name!r} is read on a newer link", conditions.STOLEN)
+            detach_all(found, stolen, conditions.STOLEN)
         topic.select(found, selector)
         return Subscribed(topic, found, selector)
 
