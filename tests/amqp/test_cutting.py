@@ -34,7 +34,7 @@ def state_of(pair: Pair, sender: Sender) -> Any:
     session, theirs = sender.session, pair.server.sessions[0]
     return (
         sender.credit, sender._delivery_count, dict(sender.unsettled), list(session.unsettled_out),
-        session.outgoing.next_delivery_id, len(session.backlog), theirs.window_in + session.window_out,
+        session.outgoing.next_delivery_id, len(session.backlog), theirs.window_in - session.window_out,
         [(event.delivery_id, event.settled, event.payload) for event in of(Delivery, pair.server_events)],
     )  # fmt: skip
 
