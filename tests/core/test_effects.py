@@ -16,6 +16,7 @@ from holdfast.endpoints.entry_changes import UnhideDeleted, UnhideMoved
 from holdfast.endpoints.resumption.consumer import AnswerConsumer
 from holdfast.endpoints.resumption.producer import AnswerProducer
 from holdfast.endpoints.spreading import Published, TellListeners
+from holdfast.endpoints.stored_answers import AnswerSubscriber
 from holdfast.endpoints.transactions.discharge import Discharged
 from holdfast.engine.effects import DESCRIBED_MAX, Effect, LinkEffect, effect_of
 from holdfast.engine.port import Batch
@@ -38,6 +39,7 @@ AFTER = {
     "name='out', producer='meter')",
     AnswerProducer(3, 3, "out", AN_OBJECT, None, AN_OBJECT): "AnswerProducer(cause=3, connection=3, name='out')",
     AnswerConsumer(4, 3, "in\n", AN_OBJECT): "AnswerConsumer(cause=4, connection=3, name='in\\n')",
+    AnswerSubscriber(4, 3, "in", AN_OBJECT, None): "AnswerSubscriber(cause=4, connection=3, name='in')",
     LogChange(5, 3, "queue 'a' made", AN_OBJECT): "LogChange(cause=5, connection=3, changed=\"queue 'a' made\")",
     SendAnswer(6, 3, "replies", 200, AN_OBJECT, AN_OBJECT, b""): "SendAnswer(cause=6, connection=3, "
     "reply_to='replies', status=200)",

@@ -31,6 +31,7 @@ from holdfast.endpoints.publishers import Publishers
 from holdfast.endpoints.relay import RelayParts, Requests
 from holdfast.endpoints.resumption.resume import Resumption
 from holdfast.endpoints.spreading import Spreading
+from holdfast.endpoints.stored_answers import StoredAnswers
 from holdfast.endpoints.topic_bindings import TopicBindings
 from holdfast.endpoints.transactions.coordinator import CoordinatorParts
 from holdfast.endpoints.transactions.discharge import CommitParts, Commits
@@ -145,6 +146,7 @@ class Endpoints:
             readers,
             decoded,
             bindings,
+            StoredAnswers(turns),
         )
         self.attaches = AttachTable(
             clock, memory, catalog, users, authoriser, ask=self.resolver.ask, reattached=self.resume.reattached

@@ -23,6 +23,7 @@ from holdfast.broker.queue import Queue
 from holdfast.broker.subjects import ANY
 from holdfast.broker.topic import Topic
 from holdfast.endpoints.addresses.link_refusal import Refusal
+from holdfast.endpoints.stored_answers import Told
 from holdfast.federation.confirming import Answer
 from holdfast.federation.federation import Federation
 from holdfast.federation.predicates import travelling
@@ -41,17 +42,6 @@ NAME_OVERHEAD: Final = 5
 
 ROWS_KEPT: Final = 4_096
 """Selectors of which it is remembered how they travel."""
-
-Told = dict[Any, Any] | None
-"""Properties of the answer to an attach."""
-
-Answering = Callable[[Callable[[Told], None]], None]
-"""Has an attach answered, now or later."""
-
-
-def at_once(answer: Callable[[Told], None]) -> None:
-    """The usual way."""
-    answer(None)
 
 
 def federated_name(queue: Queue) -> str | None:

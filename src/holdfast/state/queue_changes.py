@@ -92,6 +92,7 @@ class QueueChanges:
                 if self._catalog.has_cursor(cursor):
                     cursor.queue.touch()
         for cursor, watermark in turn.watermarks:
+            cursor.is_stored = True
             cursor.watermark_stored = max(
                 cursor.watermark_stored, min(watermark, cursor.watermark)
             )  # a stop takes watermarks back

@@ -120,6 +120,7 @@ class Restoring:
             queue.named[name] = cursor
             watermark = record.watermark if self._former is None else max(record.watermark, queue.next_sequence)
             cursor.watermark = watermark
+            cursor.is_stored = True
             self._deliveries.begin_life(queue, cursor)
             if self._former is not None:
                 queue.dirty(cursor)

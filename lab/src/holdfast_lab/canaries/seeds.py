@@ -92,6 +92,7 @@ CAUGHT_BY: Final[dict[str, tuple[int, int]]] = {
     "one-reader-stored": (38, 100),
     "federated-chosen-again": (21, 50),
     "federated-said-not-stored": (110, 250),
+    "answered-before-it-is-stored": (54, 100),
     "federated-removed-first": (54, 100),
     "no-time-for-retirements": (6, 50),
     "removed-with-what-it-held": (57, 100),

@@ -35,8 +35,8 @@ class Cursor(Holdings):
     """Offers entries to its consumers: those in `unfiltered` in turn, and those with selectors what matches."""
 
     __slots__ = (
-        "aside_full", "attaches", "lease_epoch", "leaving", "mode", "passed", "passed_bytes", "place_kept",
-        "selections", "selections_first",
+        "aside_full", "attaches", "is_stored", "lease_epoch", "leaving", "mode", "passed", "passed_bytes",
+        "place_kept", "selections", "selections_first",
     )  # fmt: skip
 
     def __init__(
@@ -54,6 +54,8 @@ class Cursor(Holdings):
         self.place_kept = False
         """Whether the last pump ended at an entry for a consumer that is deferred to the next turn, for no other."""
         self.lease_epoch = 0
+        self.is_stored = False
+        """Of a named cursor: whether a record of it is on disk."""
         self.attaches = 0
         """How many consumers have come, since the node's start."""
         self.selections: Sharing[Any] | None = None

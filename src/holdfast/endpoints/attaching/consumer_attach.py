@@ -33,7 +33,8 @@ from holdfast.endpoints.attaching.topic_attach import TopicAttach
 from holdfast.endpoints.browser import ReaderLink, ReaderParts
 from holdfast.endpoints.consumer import ConsumerLink, ConsumerParts
 from holdfast.endpoints.resumption.resume import Resumption
-from holdfast.endpoints.topic_bindings import Answering, Told, TopicBindings, asked_ms, at_once
+from holdfast.endpoints.stored_answers import Answering, StoredAnswers, Told, at_once
+from holdfast.endpoints.topic_bindings import TopicBindings, asked_ms
 from holdfast.names import check_name
 from holdfast.peers.peer import Peer
 from holdfast.selectors.predicate import Predicate
@@ -57,6 +58,7 @@ class ConsumerAttach:
         reader_parts: ReaderParts,
         decoded: Decoded,
         bindings: TopicBindings,
+        stored_answers: StoredAnswers,
     ) -> None:
         """`decoded`: what all selectors of the node share."""
         self._name = name
@@ -70,6 +72,7 @@ class ConsumerAttach:
         self._compiler = Compiler()
         self._decoded = decoded
         self._bindings = bindings
+        self._stored_answers = stored_answers
 
     def send(self, peer: Peer, link: Sender, address: Any) -> None:
         """`address` as `plain_address` has it. Raises Refusal, ConfigError, TooManyQueues."""
@@ -108,6 +111,7 @@ class ConsumerAttach:
         presettled = attach is not None and attach.snd_settle_mode == 1
         echoed = replace(source, filter=filters.applied or None)
         selector = entry_selector(filters, queue.reader, self._decoded)
+        answering: Answering = at_once
         if isinstance(queue, Topic):
             if copies:
                 text = f"{queue.name} is a topic, which has subscriptions only; attach without distribution-mode copy"
@@ -117,9 +121,10 @@ class ConsumerAttach:
                 raise Refusal(conditions.NOT_ALLOWED, text)
             confirm_ms = asked_ms(attach.properties if attach is not None else None)
             made = self._topics.subscription(peer, link, source, queue, found.subject, filters, durable=durable)
-            answering = at_once
             if confirm_ms is not None:
                 answering = partial(self._bindings.confirm, peer, link, queue, made.selector, confirm_ms)
+            if durable:
+                answering = self._stored_answers.of(peer, link, made.cursor, answering)
             self._consume(
                 peer, link, made.queue, made.cursor, source, echoed, None, presettled=presettled, answering=answering
             )
@@ -156,10 +161,11 @@ class ConsumerAttach:
                     older.detach_with(f"subscription {name!r} is read on a newer link", conditions.STOLEN)
             cursor = named
             cursor.selector, selector = selector, None
+            answering = self._stored_answers.of(peer, link, cursor)
         elif queue.taken_by is not None:
             text = f"queue {queue.name!r} is taken by subscription {queue.taken_by!r}, which reads alone"
             raise Refusal(conditions.RESOURCE_LOCKED, text)
-        self._consume(peer, link, queue, cursor, source, echoed, selector, presettled=presettled)
+        self._consume(peer, link, queue, cursor, source, echoed, selector, presettled=presettled, answering=answering)
 
     def _consume(
         self,

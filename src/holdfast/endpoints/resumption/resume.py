@@ -40,7 +40,7 @@ from holdfast.endpoints.resumption.producer import (
 )
 from holdfast.endpoints.resumption.suspended import RECORD_BYTES, Suspendable
 from holdfast.endpoints.settlements import Settlements
-from holdfast.endpoints.topic_bindings import Answering, Told, at_once
+from holdfast.endpoints.stored_answers import Answering, Told, at_once
 from holdfast.engine.clock import Clock
 from holdfast.peers.connections import Connections
 from holdfast.peers.limits.memory import Memory
