@@ -35,6 +35,7 @@ from holdfast.endpoints.stored_answers import StoredAnswers
 from holdfast.endpoints.topic_bindings import TopicBindings
 from holdfast.endpoints.transactions.coordinator import CoordinatorParts
 from holdfast.endpoints.transactions.discharge import CommitParts, Commits
+from holdfast.endpoints.transactions.transactional_work import TransactionalWork, WorkParts
 from holdfast.endpoints.transactions.transactions import TransactionParts, Transactions
 from holdfast.engine.clock import Clock
 from holdfast.engine.outbox import Outbox
@@ -102,7 +103,10 @@ class Endpoints:
         limits, settlements, returns = config.limits, jobs.settlements, jobs.returns
         self.admission = Admission(clock, catalog)
         self.transactions = transactions = Transactions(
-            TransactionParts(limits, clock, memory, catalog, blobs, connections, links, duplicates, self.admission, rng)
+            TransactionParts(limits, clock, memory, catalog, blobs, connections, links, rng)
+        )
+        transactional_work = TransactionalWork(
+            WorkParts(limits, memory, catalog, blobs, duplicates, self.admission), transactions
         )
         commits = Commits(
             CommitParts(
@@ -116,12 +120,12 @@ class Endpoints:
         self.resolver = Resolver(config, catalog, forwarding, dynamic_nodes, services, authoriser)
         producers = RelayParts(
             limits, clock, links, memory, guard, large_receives, config, turns, room, disk, outbox, duplicates,
-            identities, dead_lettering, dynamic_nodes, self.resolver, transactions, catalog, publishers,
+            identities, dead_lettering, dynamic_nodes, self.resolver, transactional_work, catalog, publishers,
             self.admission, spreading, requests,
         )  # fmt: skip
         consumers = ConsumerParts(
             config, clock, work, links, memory, large_sends, catalog, turns, disk, outbox, dead_lettering, settlements,
-            returns, dynamic_nodes, transactions, resting,
+            returns, dynamic_nodes, transactional_work, resting,
         )  # fmt: skip
         readers = ReaderParts(
             config, clock, work, links, memory, large_sends, dynamic_nodes, resting, store_names, transactions

@@ -20,7 +20,7 @@ from holdfast.custody.returns import Returns
 from holdfast.endpoints.addresses.dynamic_nodes import DynamicNodes
 from holdfast.endpoints.drains import has_something, offers, only_excluded
 from holdfast.endpoints.settlements import Settlements
-from holdfast.endpoints.transactions.transactions import Transactions
+from holdfast.endpoints.transactions.transactional_work import TransactionalWork
 from holdfast.endpoints.transactions.work import Take
 from holdfast.engine.outbox import Outbox
 from holdfast.links.disk import Disk
@@ -50,7 +50,7 @@ class ConsumerParts(OutgoingParts):
     settlements: Settlements
     returns: Returns
     dynamic_nodes: DynamicNodes
-    transactions: Transactions
+    transactional_work: TransactionalWork
     resting: Container[object]
 
 
@@ -268,7 +268,7 @@ class ConsumerLink(Offered):
     def outcomes(self, contexts: list[Any], state: object, settled: bool, first: int, last: int) -> None:
         cursor = self.cursor
         if self.provisional:
-            contexts = self.parts.transactions.changed(self, contexts, state, settled=settled)
+            contexts = self.parts.transactional_work.changed(self, contexts, state, settled=settled)
             if not contexts:
                 return
         if isinstance(state, TransactionalState):
@@ -313,7 +313,7 @@ class ConsumerLink(Offered):
     # ------------------------------------------------------------------------------------------------ transactions
 
     def _in_transaction(self, contexts: list[Any], state: TransactionalState, *, settled: bool) -> None:
-        if not self.parts.transactions.take(self, contexts, state, settled=settled):
+        if not self.parts.transactional_work.take(self, contexts, state, settled=settled):
             refuse_transaction(self, state)
             return
         if settled and self.large is not None and self.large.context in contexts:
@@ -350,7 +350,7 @@ class ConsumerLink(Offered):
 
     def gone(self, unsettled: list[Any]) -> None:
         if self.provisional:
-            self.parts.transactions.link_gone(self)
+            self.parts.transactional_work.link_gone(self)
         held = self.held
         known = [*unsettled, *self.link.unsettled.values(), *([] if self.large is None else [self.large.context])]
         self.let_go()

@@ -33,7 +33,7 @@ from holdfast.endpoints.admission import Admission, Offered, full_text
 from holdfast.endpoints.overtaking import OVERTAKEN_MAX, OvertakingIntake, band_of
 from holdfast.endpoints.publishers import Publishers
 from holdfast.endpoints.spreading import BRANCH_EFFORT, LEARNS, NOWHERE, Branch, Spreading
-from holdfast.endpoints.transactions.transactions import Transactions
+from holdfast.endpoints.transactions.transactional_work import TransactionalWork
 from holdfast.endpoints.transactions.work import Prepared
 from holdfast.engine.outbox import Outbox
 from holdfast.errors import RemoteProtocolError
@@ -109,7 +109,7 @@ class ProducerParts(IncomingParts):
     dead_lettering: DeadLettering
     dynamic_nodes: DynamicNodes
     resolver: Resolver
-    transactions: Transactions
+    transactional_work: TransactionalWork
     catalog: Catalog
     publishers: Publishers
     admission: Admission
@@ -185,7 +185,7 @@ class ProducerLink(OvertakingIntake):
             room = queue.room(limit, priority) if queue.config.when_full == "block" else limit
             if not room and self.queue.memory is not None:
                 self.parts.memory.wait(self)
-            if not room and self.peer in self.parts.transactions.counts:  # a transaction may take what it replaces
+            if not room and self.parts.transactional_work.has_open(self.peer):  # it may take what the message replaces
                 room = min(limit, TRANSACTION_CREDIT)
             self.top_up(room)
             if queue.bands is not None:
@@ -535,13 +535,13 @@ class ProducerLink(OvertakingIntake):
         return Prepared(value, size, self.queue, self.destination, self.to, self.unknown, producer, known)
 
     def in_transaction(self, delivery: Delivery, state: TransactionalState) -> bool:
-        return self.parts.transactions.post(self, delivery, state)
+        return self.parts.transactional_work.post(self, delivery, state)
 
     def large_in_transaction(self, stream: Stream, state: TransactionalState) -> bool:
-        return self.parts.transactions.begin_large(self.peer, stream, state)
+        return self.parts.transactional_work.begin_large(self.peer, stream, state)
 
     def take_in_transaction(self, stream: Stream, state: TransactionalState) -> None:
-        self.parts.transactions.post_large(self, stream, state)
+        self.parts.transactional_work.post_large(self, stream, state)
 
     def keep(self, value: bytes, size: int) -> int:
         """Takes the entry into the turn; its sequence."""

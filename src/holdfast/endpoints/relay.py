@@ -132,27 +132,27 @@ class RelayLink(Intake):
         return self._take_for(address, delivery, large=large)
 
     def in_transaction(self, delivery: Delivery, state: TransactionalState) -> bool:
-        transactions = self.parts.transactions
+        work = self.parts.transactional_work
         self.peer.amqp.took(ADDRESSED)
         try:
             address = self._address(delivery.payload)
             if address == MANAGEMENT:
                 text = f"a request to {MANAGEMENT} cannot be a part of a transaction; send it without one"
                 raise Refusal(conditions.NOT_IMPLEMENTED, text)
-            return transactions.post(self._route(address), delivery, state)
+            return work.post(self._route(address), delivery, state)
         except (Refusal, RemoteProtocolError) as error:
-            return transactions.refuse(self, delivery, state, error)
+            return work.refuse(self, delivery, state, error)
 
     def large_in_transaction(self, stream: Stream, state: TransactionalState) -> bool:
-        return self.parts.transactions.begin_large(self.peer, stream, state)
+        return self.parts.transactional_work.begin_large(self.peer, stream, state)
 
     def take_in_transaction(self, stream: Stream, state: TransactionalState) -> None:
-        transactions = self.parts.transactions
+        work = self.parts.transactional_work
         try:
             route = self._route(stream.address or "") if stream.outcome is None else self
-            transactions.post_large(route, stream, state)
+            work.post_large(route, stream, state)
         except (Refusal, RemoteProtocolError) as error:
-            transactions.refuse(self, stream.delivery(), state, error)
+            work.refuse(self, stream.delivery(), state, error)
 
     def _request(self, delivery: Delivery) -> bool:
         try:

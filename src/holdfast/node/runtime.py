@@ -8,42 +8,15 @@ docs/ARCHITECTURE.md, "How a core is driven"; docs/adr/0005-node-runtime.md.
 
 import asyncio
 import logging
-import math
 import time
 from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from holdfast.engine.events import (
-    Audit,
-    CloseConnection,
-    Command,
-    CommandEnded,
-    Commit,
-    CommitRefused,
-    Committed,
-    ConfigDecided,
-    Connect,
-    Event,
-    Log,
-    MeasureOutput,
-    NetworkChanged,
-    OutputMeasured,
-    PauseReading,
-    ReadConfig,
-    Record,
-    ResumeReading,
-    RunCommand,
-    SendBytes,
-    StatusAsked,
-    StatusTold,
-    Stopped,
-    Stopping,
-    TimerFired,
-    TurnEnded,
-)
+from holdfast.engine import events
+from holdfast.engine.events import Command, Event, SendBytes
 from holdfast.engine.reads import Pause, Reads
-from holdfast.errors import LocalProtocolError, StorageFull
+from holdfast.errors import StorageFull
 from holdfast.lines import one_line
 from holdfast.names import HostPort
 from holdfast.node.config import NodeSettings
@@ -57,10 +30,12 @@ from holdfast.node.network.transport import describe, write
 from holdfast.node.process.commands import Commands
 from holdfast.node.process.memory import ResidentMemory
 from holdfast.node.process.points import Points
+from holdfast.node.process.records import Records
 from holdfast.node.process.telemetry import AuditFile, TelemetryFile
 from holdfast.node.process.writer import CommitWriter
 from holdfast.node.reload import Load, LogTarget, Reloader
 from holdfast.node.users_file import UsersWatch
+from holdfast.node.wakeups import WakeUps
 from holdfast.storage.port import Store
 
 RESIDENT_INTERVAL_S: Final = 10.0
@@ -69,8 +44,6 @@ STOP_TIME_OUT_S: Final = 4.0
 """What peers have for closing, and a slow one for reading its last bytes, once the node is to end."""
 WRITER_TIME_OUT_S: Final = 0.5
 """What a commit in flight has beyond that; the operator is promised an end within 5 s."""
-TIMER_MIN_S: Final = 0.001
-"""Resolution of the loop's timers."""
 
 _log = logging.getLogger(__name__)
 
@@ -97,9 +70,7 @@ class NodeRuntime:
         self._settings = settings
         self._store = store
         self._memory = memory
-        self._record_line = record_line
-        self._telemetry = telemetry
-        self._audit = audit
+        self._records = Records(settings.core.name, record_line, telemetry, audit)
         self._points = points
         self._loop = asyncio.get_running_loop()
         self._writer = CommitWriter(store, self._loop, self._commit_done, points)
@@ -119,25 +90,20 @@ class NodeRuntime:
         )  # fmt: skip
         self._network: NetworkWatch | None = None
         self._waiting: deque[Event] = deque()
-        self._busy = False
-        self._turn_due = False
-        self._thread_cpu_s = (
-            time.thread_time()
-        )  # when the last turn ended: a turn includes all work of this thread since then
+        self._busy = self._turn_due = False
+        self._thread_cpu_s = time.thread_time()
+        """When the last turn ended: a turn includes all work of this thread since then."""
         self._turn_kinds: dict[str, None] = {}
         self._last_turn: tuple[float | None, tuple[str, ...]] = None, ()
         """The processor time of the turn before, and what was in it."""
         self._committed = self._settled = False  # used for points alone
-        self._job: Commit | None = None
+        self._job: events.Commit | None = None
         """To be handed to the writer before the turn is over."""
         self._over = False
-        self._bad_kinds: set[str] = set()
         self._stopping = self._ready = False
         self._admin: AdminTarget | None = None
-        self._timer: asyncio.Handle | None = None
-        self._timer_at = math.inf
-        self._started_at = time.monotonic()
-        self._measure_at = self._started_at
+        self._wake_ups = WakeUps(self._loop, self._next_deadline, lambda: self._feed(events.TimerFired()), self._defect)
+        self._measure_at = time.monotonic()
         self._ended: asyncio.Future[int] = self._loop.create_future()
 
     async def run(self, on_ready: Callable[[list[str]], None]) -> int:
@@ -167,12 +133,11 @@ class NodeRuntime:
             self._connections.refuse()
             self._release()
         if code == 0 and not self._writer.stop(WRITER_TIME_OUT_S):
-            waited_s = self._writer.waited_s or 0.0
-            _log.warning(
+            text = (
                 "the disk has not answered a commit for %.1f s: ending without it; what it holds was not answered, "
-                "and may be stored or not",
-                waited_s,
+                "and may be stored or not"
             )
+            _log.warning(text, self._writer.waited_s or 0.0)
             return 1  # nobody may wait for the store to be closed
         return code
 
@@ -190,7 +155,7 @@ class NodeRuntime:
         self._connections.refuse()
         self._dials.cancel()
         self._loop.call_later(STOP_TIME_OUT_S, self._stop_overdue)
-        self._feed(Stopping())
+        self._feed(events.Stopping())
 
     # ------------------------------------------------------------------------------------ events to the core
 
@@ -261,7 +226,7 @@ class NodeRuntime:
             self._measure_at = now + RESIDENT_INTERVAL_S
             resident = self._memory.measure()
         self._drive(
-            TurnEnded(
+            events.TurnEnded(
                 wall_ms=time.time_ns() // 1_000_000,
                 resident_bytes=resident,
                 put_off_bytes=self._reads.put_off_bytes,
@@ -281,10 +246,7 @@ class NodeRuntime:
 
     def _after_turn(self) -> None:
         if not self._over:
-            if self._telemetry is not None:
-                self._telemetry.flush()
-            if self._audit is not None:
-                self._audit.flush()
+            self._records.flush()
             if self._committed:
                 self._committed = False
                 if self._settled:
@@ -292,11 +254,12 @@ class NodeRuntime:
                     self._loop.call_soon(self._pass_settled)
             if self._reads.waiting:
                 self._loop.call_soon(self._reads.take_later)
-            deadline = self._core.next_deadline()
-            if deadline is not None and deadline < self._timer_at:
-                self._arm(deadline)
+            self._wake_ups.look()
             if self._job is not None:
                 self._hand_over()
+
+    def _next_deadline(self) -> float | None:
+        return None if self._over else self._core.next_deadline()
 
     def _hand_over(self) -> None:
         """Wakes the writer, at the very end of a turn: it needs the interpreter, which the loop then does not need; if
@@ -310,92 +273,52 @@ class NodeRuntime:
         if self._points is not None:
             self._points.passed("settled")
 
-    # ------------------------------------------------------------------------------------------------- timer
-
-    def _arm(self, deadline: float) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer_at = deadline
-        left_s = deadline - time.monotonic()
-        if left_s > 0:
-            self._timer = self._loop.call_later(max(TIMER_MIN_S, left_s), self._timer_fired)
-        else:  # The core has more to do; sockets are read in between.
-            self._timer = self._loop.call_soon(self._timer_fired)
-
-    def _timer_fired(self) -> None:
-        """If the deadline has moved away since the timer was set, this costs one early wake-up instead of a new timer
-        in each turn."""
-        self._timer = None
-        self._timer_at = math.inf
-        try:
-            deadline = None if self._over else self._core.next_deadline()
-        except Exception:
-            self._defect("the next deadline")
-            return
-        if deadline is not None and deadline > time.monotonic():
-            self._arm(deadline)
-        elif deadline is not None:
-            self._feed(TimerFired())
-
     # ---------------------------------------------------------------------------------------------- commands
 
     def _execute(self, command: Command) -> None:
         match command:
-            case Commit():
+            case events.Commit():
                 self._job = command
                 self._turn_kinds["Commit"] = None
-            case Record(kind=kind, fields=fields):
-                if self._telemetry is not None:
-                    self._record(self._telemetry, kind, fields)
-            case Audit(fields=fields):
-                if self._audit is not None:
-                    self._audit.record(fields, node=self._settings.core.name, wall_ms=time.time_ns() // 1_000_000)
-            case Log(level=level, text=text):
+            case events.Record(kind=kind, fields=fields):
+                self._records.tell(kind, fields)
+            case events.Audit(fields=fields):
+                self._records.audit(fields)
+            case events.Log(level=level, text=text):
                 _log.log(logging.getLevelNamesMapping()[level], "%s", one_line(text))
-            case CloseConnection(connection=connection, abort=abort):
+            case events.CloseConnection(connection=connection, abort=abort):
                 peer = self._peers.get(connection)
                 if peer is not None:
                     self._connections.close(peer, abort=abort)
-            case PauseReading(connection=connection) | ResumeReading(connection=connection):
+            case events.PauseReading(connection=connection) | events.ResumeReading(connection=connection):
                 peer = self._peers.get(connection)
                 if peer is not None:
-                    (peer.resume if isinstance(command, ResumeReading) else peer.pause)(Pause.CORE)
-            case MeasureOutput(connection=connection):
+                    (peer.resume if isinstance(command, events.ResumeReading) else peer.pause)(Pause.CORE)
+            case events.MeasureOutput(connection=connection):
                 peer = self._peers.get(connection)
                 acknowledged_bytes = None if peer is None else peer.acknowledged_bytes()
                 if peer is not None and acknowledged_bytes is not None:
                     written_bytes = peer.written_bytes
-                    self._feed(OutputMeasured(
+                    self._feed(events.OutputMeasured(
                         connection=connection, acknowledged_bytes=acknowledged_bytes, written_bytes=written_bytes
                     ))  # fmt: skip
-            case Connect(neighbour=neighbour):
+            case events.Connect(neighbour=neighbour):
                 self._dials.dial(neighbour)
-            case RunCommand():
+            case events.RunCommand():
                 self._commands.run(command)
-            case ReadConfig():
+            case events.ReadConfig():
                 self._reloader.begin()
-            case StatusTold(fields=fields):
+            case events.StatusTold(fields=fields):
                 if self._admin is not None:
                     self._admin.told(fields)
-            case ConfigDecided():
+            case events.ConfigDecided():
                 self._reloader.decided(command)
-            case Stopped():
+            case events.Stopped():
                 self._connections.close_all(lambda: self._finish(0))
             case _:
                 raise AssertionError(f"unknown command {command!r}")
 
-    def _record(self, telemetry: TelemetryFile, kind: str, fields: dict[str, object]) -> None:
-        try:
-            uptime_s = time.monotonic() - self._started_at
-            telemetry.add(self._record_line(kind, fields, time.time_ns() // 1_000_000, uptime_s))
-        except (
-            LocalProtocolError
-        ) as error:  # A record that violates its schema is a defect, but must not cost a message.
-            if kind not in self._bad_kinds:
-                self._bad_kinds.add(kind)
-                _log.error("telemetry: %s; such records are left out, all else is served; please report this", error)
-
-    def _command_ended(self, event: CommandEnded) -> None:
+    def _command_ended(self, event: events.CommandEnded) -> None:
         if not self._over:
             self._feed(event)
 
@@ -405,7 +328,7 @@ class NodeRuntime:
         def why_not() -> str:
             return "" if self._ready and not self._stopping else "the node is stopping" if self._ready else "it starts"
 
-        self._admin = AdminPort(lambda: self._feed(StatusAsked()), why_not)
+        self._admin = AdminPort(lambda: self._feed(events.StatusAsked()), why_not)
         _log.info("admin port: http://%s/metrics", await self._admin.listen(where))
 
     def _watch_network(self) -> None:
@@ -415,7 +338,7 @@ class NodeRuntime:
 
     def _network_changed(self) -> None:
         if not self._stopping:
-            self._feed(NetworkChanged())
+            self._feed(events.NetworkChanged())
 
     def _commit_done(self, number: int, error: Exception | None) -> None:
         if self._admin is not None:
@@ -424,7 +347,7 @@ class NodeRuntime:
             return
         if error is None:
             self._committed = self._points is not None
-            event = Committed(number=number, room_bytes=self._store.room_bytes())
+            event = events.Committed(number=number, room_bytes=self._store.room_bytes())
             if self._turn_due or self._busy:
                 self._feed(event)
             else:  # Nothing else was read in this iteration of the loop: the turn is only this event.
@@ -432,14 +355,13 @@ class NodeRuntime:
                 self._drive(event)
                 self._end_turn()
         elif isinstance(error, StorageFull):
-            self._feed(CommitRefused(number=number, room_bytes=self._store.room_bytes()))
+            self._feed(events.CommitRefused(number=number, room_bytes=self._store.room_bytes()))
         else:
-            _log.critical(
+            text = (
                 "store %s: commit failed (%s): the node ends, and nothing that was accepted is lost; look at the disk "
-                "and `holdfast store check`, then start it again",
-                self._settings.data,
-                describe(error),
+                "and `holdfast store check`, then start it again"
             )
+            _log.critical(text, self._settings.data, describe(error))
             self._finish(1)
 
     # ---------------------------------------------------------------------------------------- start and end
@@ -472,10 +394,7 @@ class NodeRuntime:
             self._users.close()
         if self._network is not None:
             self._network.close()
-        if self._timer is not None:
-            self._timer.cancel()
+        self._wake_ups.close()
         for peer in list(self._peers.values()):
             peer.transport.abort()
-        for file in (self._telemetry, self._audit):
-            if file is not None:
-                file.close()
+        self._records.close()

@@ -9,7 +9,7 @@ from typing import Final
 from holdfast.broker.beginnings import beginning
 from holdfast.broker.cursors.cursor import Cursor
 from holdfast.broker.cursors.entry_consumer import EntrySelector
-from holdfast.broker.cursors.holdings import LINK_PREFIX
+from holdfast.broker.cursors.shown import LINK_PREFIX
 from holdfast.broker.entries.address import Address, parse, split_topic
 from holdfast.broker.entries.host_names import destination_of
 from holdfast.broker.entries.kinds import QueueKind

@@ -10,7 +10,7 @@ from random import Random
 from typing import Any, Final
 
 from holdfast.amqp.wire.types import Ulong
-from holdfast.broker.cursors.holdings import LINK_PREFIX
+from holdfast.broker.cursors.shown import LINK_PREFIX
 from holdfast.broker.entries.annotate import LINK_ID_BYTES
 from holdfast.broker.entries.host_names import HostedName, hosted, read_key
 from holdfast.broker.queue import Queue

@@ -3,7 +3,7 @@
 Rules of this file: reads, never changes; BrokenInvariant says what contradicts what.
 """
 
-from holdfast.broker.cursors.holdings import LINK_PREFIX
+from holdfast.broker.cursors.shown import LINK_PREFIX
 from holdfast.broker.entries.host_names import hosted
 from holdfast.custody.dead_lettering import DeadLettering
 from holdfast.custody.delivery_limits import DeliveryLimits

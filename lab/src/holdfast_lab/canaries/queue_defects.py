@@ -276,7 +276,7 @@ QUEUE_CANARIES = (
     Canary(
         name="redelivery-not-marked",
         sentence="After a crash the last message that may have been shown comes unmarked.",
-        target="broker.cursors.holdings:Holdings.failures",
+        target="broker.cursors.shown:Shown.failures",
         signature="(self, sequence: int) -> int | None",
         broken=_redelivery_not_marked,
         expected="not as a redelivery",

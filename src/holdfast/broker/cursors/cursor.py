@@ -13,12 +13,13 @@ from typing import Any, Final
 from holdfast.broker.cursors import halting
 from holdfast.broker.cursors.entry_consumer import Acquired, EntryConsumer, EntrySelector
 from holdfast.broker.cursors.exclusions import LOOKS_MAX, LOOKS_PER_ENTRY
-from holdfast.broker.cursors.holdings import WATERMARK_AHEAD, Holdings
+from holdfast.broker.cursors.holdings import Holdings
 from holdfast.broker.cursors.owner import Owner
 from holdfast.broker.cursors.priorities import Priorities
 from holdfast.broker.cursors.runs import RUN_COUNT, RUN_LEAST, SHARE_MIN, hand_run, is_plain, share_of
 from holdfast.broker.cursors.selections import Selections
 from holdfast.broker.cursors.sharing import Sharing
+from holdfast.broker.cursors.shown import WATERMARK_AHEAD
 from holdfast.broker.entries import packed
 from holdfast.broker.entries.entry_log import EntryLog
 from holdfast.broker.entries.read_ahead import READ_BYTES, READ_COUNT

@@ -8,22 +8,16 @@ that other consumers got are `ahead`.
 
 from collections.abc import Collection, Iterable, Sequence
 from heapq import heapify, heappop, heappush
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
-from holdfast.broker.cursors.delivery_counts import EXHAUSTED, DeliveryCounts
+from holdfast.broker.cursors.delivery_counts import EXHAUSTED
 from holdfast.broker.cursors.entry_consumer import Acquired, EntryConsumer, EntrySelector
 from holdfast.broker.cursors.exclusions import Exclusions
 from holdfast.broker.cursors.owner import Owner
+from holdfast.broker.cursors.shown import Shown
 from holdfast.broker.entries import packed
 from holdfast.broker.entries.entry_log import EntryLog
 from holdfast.broker.stored.ranges import RangeSet
-
-LINK_PREFIX: Final = "$link:"
-"""Of the name of a cursor that a link between queues copies by; no client's subscription begins with `$`
-(names.check_name)."""
-
-WATERMARK_AHEAD: Final = 256
-"""A watermark is stored at least that far ahead of a cursor that reads a backlog, so that it is not stored for each."""
 
 
 class Selective(Protocol):
@@ -42,24 +36,18 @@ class Selective(Protocol):
         """The cursor is gone: nothing is counted for them any more."""
 
 
-class Holdings:
+class Holdings(Shown):
     """The state of a cursor. `name` is empty for the queue's shared cursor. `floor`: all below is finished;
     `finished`: what is above."""
 
     __slots__ = (
-        "acquired", "ahead", "ahead_end", "consumers", "counted_bytes", "counts", "exclusions", "exhausted", "finished",
-        "finished_bytes", "floor", "is_bounded", "is_links", "links_ended", "lives", "name", "owner", "position",
-        "prefetched", "queue", "read_ahead_bytes", "read_bytes", "requeued", "selective", "selector", "shown_below",
-        "tracked", "unfiltered", "watermark", "watermark_stored",
+        "acquired", "ahead", "ahead_end", "counted_bytes", "exclusions", "exhausted", "finished", "finished_bytes",
+        "floor", "is_bounded", "links_ended", "position", "prefetched", "read_ahead_bytes", "read_bytes", "requeued",
+        "selective", "selector", "tracked", "unfiltered",
     )  # fmt: skip
 
     def __init__(self, queue: EntryLog, owner: Owner[Any], name: str = "", *, floor: int = 0) -> None:
-        self.queue = queue
-        self.owner = owner
-        """The same queue, as whose cursor this is told of."""
-        self.name = name
-        self.is_links = name.startswith(LINK_PREFIX)
-        """Whether a link copies by it, which shows nobody anything: it bounds no deliveries."""
+        super().__init__(queue, owner, name)
         self.is_bounded = False
         """Whether the number of unfinished messages is bounded (broker/backlogs.py), and with it that of ranges."""
         self.floor = floor
@@ -75,12 +63,6 @@ class Holdings:
         """Those of `acquired` that are not below the position."""
         self.ahead_end = 0
         """What lies between the position and this may have been handed out, and be on its way off the disk."""
-        self.counts: dict[int, int] = {}
-        """Failed deliveries of entries that were given back, but for those that `lives` tell of; DeliveryCounts where
-        their number is bounded, and stored."""
-        self.lives: tuple[int, ...] = ()
-        """Of earlier lives of the node, the highest first: what lies below was possibly shown when that life ended, and
-        its delivery failed."""
         self.exhausted: dict[int, None] = {}
         """Those of `acquired` in the hands of EXHAUSTED that are in no turn yet."""
         self.prefetched: list[tuple[int, bytes]] = []
@@ -90,11 +72,6 @@ class Holdings:
         """What is counted of it, until the last is handed out (broker/entries/read_ahead.py)."""
         self.read_bytes = 0
         """What was read anew in this pump, and is not counted yet."""
-        self.watermark = self.watermark_stored = 0
-        self.shown_below = 0
-        """Entries below were possibly shown before the node was last started."""
-        self.consumers: dict[EntryConsumer, None] = {}
-        """All of them, in the order in which they came."""
         self.unfiltered: dict[EntryConsumer, None] = {}
         """Those without a selector, the one whose turn is next first."""
         self.exclusions = Exclusions(queue.withheld)
@@ -109,37 +86,6 @@ class Holdings:
     def offered_end(self) -> int:
         """One past the highest sequence that was looked at or handed out."""
         return max(self.position, self.ahead_end)
-
-    def failures(self, sequence: int) -> int | None:
-        """Failed deliveries so far of an entry that was shown before; None for one that never was."""
-        if sequence < self.shown_below:
-            return max(1, self.counts.get(sequence, 0) + self._failed_by_ends(sequence))
-        return self.counts.get(sequence)
-
-    def _failed_by_ends(self, sequence: int) -> int:
-        """In how many earlier runs of the node the entry may have been shown at their end."""
-        return sum(1 for end in self.lives if sequence < end)
-
-    # ------------------------------------------------------------------------------------------------ bounded
-
-    @property
-    def is_counted(self) -> bool:
-        """Whether failed deliveries are stored, and it is known for each run of the node what may have been shown."""
-        return isinstance(self.counts, DeliveryCounts)
-
-    def count_deliveries(self) -> None:
-        """From now on the number of deliveries is bounded."""
-        config = self.queue.config
-        if self.is_links:
-            return
-        if config.durable and config.deliveries_max is not None and not isinstance(self.counts, DeliveryCounts):
-            self.counts = DeliveryCounts(self.counts)
-            self.queue.touch_counters()
-
-    def is_exhausted(self, failures: int | None) -> bool:
-        """Whether an entry with so many failed deliveries is not offered any more."""
-        most = None if self.is_links else self.queue.config.deliveries_max
-        return failures is not None and most is not None and failures >= most
 
     def exhaust(self, sequence: int, size: int) -> None:
         """The entry, which is neither acquired nor requeued, becomes a dead letter."""
@@ -156,37 +102,6 @@ class Holdings:
         if mine:
             self.queue.touch()
             self.freed(mine)
-
-    def mark_shown(self, sequences: Iterable[int]) -> None:
-        """Requests that it is stored that these entries are shown."""
-        if isinstance(self.counts, DeliveryCounts) and self.counts.mark(sequences):
-            self.queue.touch_counters()
-            self.queue.work.urgent = True
-
-    def may_be_shown(self, sequence: int) -> bool:
-        """Whether it is on disk that the entry may have been shown, and how often its delivery has failed."""
-        counts = self.counts
-        if not isinstance(counts, DeliveryCounts):
-            return not self.queue.config.durable or sequence < self.watermark_stored
-        if sequence in counts.unstored:
-            return False
-        return sequence < self.watermark_stored or sequence in counts.marked_stored
-
-    def may_be_moved(self, sequence: int) -> bool:
-        """As `may_be_shown`, for a consumer that shows the entry to nobody: then it need not be on disk that it was
-        shown."""
-        counts = self.counts
-        return sequence not in counts.unstored if isinstance(counts, DeliveryCounts) else self.may_be_shown(sequence)
-
-    def ask_watermark(self, ahead: int) -> None:
-        """Requests a stored watermark up to `ahead`; the queue writes it with its counters."""
-        if ahead > self.watermark and self.consumers:
-            if self.name:
-                self.owner.dirty(self)
-            else:
-                self.queue.touch_counters()
-            self.watermark = min(ahead, max(self.queue.next_sequence, self.watermark))
-            self.queue.work.urgent = True
 
     def keep(self, *sequences: int) -> None:
         """No consumer took these after all: they are offered again, in their places."""

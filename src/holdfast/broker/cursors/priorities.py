@@ -9,12 +9,13 @@ from typing import Final
 
 from holdfast.broker.cursors import halting
 from holdfast.broker.cursors.entry_consumer import BESIDE_BYTES, EntryConsumer, EntrySelector
-from holdfast.broker.cursors.holdings import WATERMARK_AHEAD, Holdings
+from holdfast.broker.cursors.holdings import Holdings
 from holdfast.broker.cursors.looking import SCAN_COUNT, Looking
 from holdfast.broker.cursors.ranked import EVERYTHING, Ranked
 from holdfast.broker.cursors.ready import LEVELS, Level, level_of
 from holdfast.broker.cursors.selection import FreeEntries
 from holdfast.broker.cursors.sharing import SCAN_BYTES
+from holdfast.broker.cursors.shown import WATERMARK_AHEAD
 from holdfast.broker.cursors.unstored import Unstored
 from holdfast.broker.entries import packed
 from holdfast.broker.entries.read_ahead import READ_BYTES

@@ -14,9 +14,10 @@ from typing import Final
 
 from holdfast.broker.cursors import halting
 from holdfast.broker.cursors.entry_consumer import BESIDE_BYTES, EntryConsumer, EntrySelector
-from holdfast.broker.cursors.holdings import WATERMARK_AHEAD, Holdings
+from holdfast.broker.cursors.holdings import Holdings
 from holdfast.broker.cursors.selection import FreeEntries, Selection
 from holdfast.broker.cursors.sharing import MATCHES_PER_ENTRY, SCAN_BYTES, Sharing
+from holdfast.broker.cursors.shown import WATERMARK_AHEAD
 from holdfast.broker.entries import entry, packed
 from holdfast.broker.entries.read_ahead import READ_BYTES, READ_COUNT
 

@@ -286,7 +286,7 @@ class ResumableConsumer(ConsumerLink):
             return
         provisional = set(self.provisional)
         if provisional:
-            self.parts.transactions.link_gone(self)
+            self.parts.transactional_work.link_gone(self)
         mine = self.in_hands(
             unsettled, *self.waiting.values(), *(sequence for _, sequence in self.steps), held=len(self.waiting)
         )

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
 
 from holdfast.amqp.connection import Delivery, Sender
-from holdfast.amqp.wire.performatives import Error
+from holdfast.amqp.wire.performatives import Error, Modified
 from holdfast.broker.cursors.cursor import Cursor
 from holdfast.broker.entries.blob import Blob
 from holdfast.broker.entries.kinds import QueueKind
@@ -246,3 +246,11 @@ def fits(queue: Queue, share: Share, size: int, priority: int) -> bool:
     if bytes_max is None or more <= 0 or queue.bytes_held + queue.reserved_bytes + more <= bytes_max:
         return True
     return held - share.taken <= 0 and not share.brought  # an empty queue takes any size
+
+
+def requeue_settled(link: Taking, sequence: int, *, failed: bool) -> None:
+    """Requeues a delivery that its peer had settled. It counts as failed with `failed`, or if the default outcome of
+    its source says so."""
+    outcome = link.link.default_outcome
+    failed = failed or (isinstance(outcome, Modified) and bool(outcome.delivery_failed))
+    link.cursor.requeue([sequence], failed=failed)

@@ -11,7 +11,7 @@ from holdfast.amqp.wire.types import Ulong
 from holdfast.broker import backlogs
 from holdfast.broker.beginnings import beginning
 from holdfast.broker.cursors.cursor import Cursor
-from holdfast.broker.cursors.holdings import LINK_PREFIX
+from holdfast.broker.cursors.shown import LINK_PREFIX
 from holdfast.broker.entries.address import split_topic
 from holdfast.broker.entries.kinds import QueueKind
 from holdfast.broker.queue import Queue

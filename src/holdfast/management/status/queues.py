@@ -9,7 +9,7 @@ from operator import attrgetter
 from typing import Any, Final
 
 from holdfast.amqp.wire.types import Ulong
-from holdfast.broker.cursors.holdings import LINK_PREFIX
+from holdfast.broker.cursors.shown import LINK_PREFIX
 from holdfast.broker.queue import Queue
 from holdfast.broker.topic import Topic
 from holdfast.engine.clock import Clock

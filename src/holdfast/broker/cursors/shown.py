@@ -1,0 +1,109 @@
+"""What a cursor has shown, as far as the disk knows it: its watermark, and how often deliveries of entries have failed
+(CUSTODY, "Readers").
+
+Rules of this file: after a crash everything below the stored watermark counts as shown; where deliveries are bounded,
+it is stored of each entry.
+"""
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from holdfast.broker.cursors.delivery_counts import DeliveryCounts
+from holdfast.broker.cursors.entry_consumer import EntryConsumer
+from holdfast.broker.cursors.owner import Owner
+from holdfast.broker.entries.entry_log import EntryLog
+
+LINK_PREFIX: Final = "$link:"
+"""Of the name of a cursor that a link between queues copies by; no client's subscription begins with `$`
+(names.check_name)."""
+
+WATERMARK_AHEAD: Final = 256
+"""A watermark is stored at least that far ahead of a cursor that reads a backlog, so that it is not stored for each."""
+
+
+class Shown:
+    """`name` is empty for the queue's shared cursor."""
+
+    __slots__ = (
+        "consumers", "counts", "is_links", "lives", "name", "owner", "queue", "shown_below", "watermark",
+        "watermark_stored",
+    )  # fmt: skip
+
+    def __init__(self, queue: EntryLog, owner: Owner[Any], name: str) -> None:
+        self.queue = queue
+        self.owner = owner
+        """The same queue, as whose cursor this is told of."""
+        self.name = name
+        self.is_links = name.startswith(LINK_PREFIX)
+        """Whether a link copies by it, which shows nobody anything: it bounds no deliveries."""
+        self.consumers: dict[EntryConsumer, None] = {}
+        """All of them, in the order in which they came."""
+        self.counts: dict[int, int] = {}
+        """Failed deliveries of entries that were given back, but for those that `lives` tell of; DeliveryCounts where
+        their number is bounded, and stored."""
+        self.lives: tuple[int, ...] = ()
+        """Of earlier lives of the node, the highest first: what lies below was possibly shown when that life ended, and
+        its delivery failed."""
+        self.watermark = self.watermark_stored = 0
+        self.shown_below = 0
+        """Entries below were possibly shown before the node was last started."""
+
+    def failures(self, sequence: int) -> int | None:
+        """Failed deliveries so far of an entry that was shown before; None for one that never was."""
+        if sequence < self.shown_below:
+            return max(1, self.counts.get(sequence, 0) + self._failed_by_ends(sequence))
+        return self.counts.get(sequence)
+
+    def _failed_by_ends(self, sequence: int) -> int:
+        """In how many earlier runs of the node the entry may have been shown at their end."""
+        return sum(1 for end in self.lives if sequence < end)
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether failed deliveries are stored, and it is known for each run of the node what may have been shown."""
+        return isinstance(self.counts, DeliveryCounts)
+
+    def count_deliveries(self) -> None:
+        """From now on the number of deliveries is bounded."""
+        config = self.queue.config
+        if self.is_links:
+            return
+        if config.durable and config.deliveries_max is not None and not isinstance(self.counts, DeliveryCounts):
+            self.counts = DeliveryCounts(self.counts)
+            self.queue.touch_counters()
+
+    def is_exhausted(self, failures: int | None) -> bool:
+        """Whether an entry with so many failed deliveries is not offered any more."""
+        most = None if self.is_links else self.queue.config.deliveries_max
+        return failures is not None and most is not None and failures >= most
+
+    def mark_shown(self, sequences: Iterable[int]) -> None:
+        """Requests that it is stored that these entries are shown."""
+        if isinstance(self.counts, DeliveryCounts) and self.counts.mark(sequences):
+            self.queue.touch_counters()
+            self.queue.work.urgent = True
+
+    def may_be_shown(self, sequence: int) -> bool:
+        """Whether it is on disk that the entry may have been shown, and how often its delivery has failed."""
+        counts = self.counts
+        if not isinstance(counts, DeliveryCounts):
+            return not self.queue.config.durable or sequence < self.watermark_stored
+        if sequence in counts.unstored:
+            return False
+        return sequence < self.watermark_stored or sequence in counts.marked_stored
+
+    def may_be_moved(self, sequence: int) -> bool:
+        """As `may_be_shown`, for a consumer that shows the entry to nobody: then it need not be on disk that it was
+        shown."""
+        counts = self.counts
+        return sequence not in counts.unstored if isinstance(counts, DeliveryCounts) else self.may_be_shown(sequence)
+
+    def ask_watermark(self, ahead: int) -> None:
+        """Requests a stored watermark up to `ahead`; the queue writes it with its counters."""
+        if ahead > self.watermark and self.consumers:
+            if self.name:
+                self.owner.dirty(self)
+            else:
+                self.queue.touch_counters()
+            self.watermark = min(ahead, max(self.queue.next_sequence, self.watermark))
+            self.queue.work.urgent = True
