@@ -145,6 +145,10 @@ class Forwarding:
             return self.knows(node)
         return self._directory is not None and self._directory.knows(node)
 
+    def is_drained(self, node: str) -> bool:
+        """Whether that node takes no new messages, as far as the topology tells."""
+        return self._directory is not None and self._directory.is_drained(node)
+
     def may_leave(self, host: str) -> bool:
         """Whether messages of that virtual host may cross to any neighbour."""
         return not host or any(host in hop.hosts for hop in self._hops.values())

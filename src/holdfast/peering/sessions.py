@@ -21,6 +21,7 @@ from holdfast.peering import control
 from holdfast.peering.control import CONTROL_ADDRESS, ControlSender
 from holdfast.peering.liveness import FALSE_ALARM_S, MISSES_MAX, Act, Liveness
 from holdfast.peering.session_parts import SessionParts
+from holdfast.peers.neighbours.features import versions_of
 from holdfast.peers.neighbours.session_port import CONTROL_RESERVE
 from holdfast.peers.neighbours.session_states import TRANSITIONS, Happened, State
 from holdfast.peers.peer import Peer
@@ -91,6 +92,9 @@ class Neighbour:
         """Which life of the neighbour's it was, as its hello said."""
         self.version: int | None = None
         """The version of its forwarding table, as it last told."""
+        self.software: str | None = None
+        self.protocol: int | None = None
+        """Of its software, and of what it speaks, as its last open told; None of a version that tells none."""
         parts.times.add(self)
 
     @property
@@ -350,6 +354,7 @@ class Neighbour:
         self.liveness.hold_time_s = self.config.hold_time_s
         if is_whole(theirs) and theirs > 0:
             self.liveness.hold_time_s = max(min(self.config.hold_time_s, theirs / 1000), 0.1)
+        self.software, self.protocol = versions_of(properties)
         store = properties.get(STORE)
         if isinstance(store, UUID):
             self._parts.stores.heard(self.name, store)

@@ -8,7 +8,9 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from holdfast.broker.entries.host_names import DEFAULT_HOST
-from holdfast.management.operations.answers import NODE, Answer, Later, Refused, Table
+from holdfast.endpoints.addresses.node_drain import NodeDrain
+from holdfast.management.network.view import ASKS_MAX, NetworkView
+from holdfast.management.operations.answers import NODE, Answer, Later, Refused, Table, text_of
 from holdfast.management.operations.entities import EntityType
 from holdfast.management.status.status import NodeStatus
 from holdfast.management.where.message_ids import ID_BYTES_MAX
@@ -32,13 +34,21 @@ class NodeOperations:
     """Status, searches, and nodes that left."""
 
     def __init__(
-        self, report: NodeStatus, questions: WhereQuestions, routing: RoutesNow, reload: Callable[[], Later]
+        self,
+        report: NodeStatus,
+        questions: WhereQuestions,
+        routing: RoutesNow,
+        reload: Callable[[], Later],
+        node_drain: NodeDrain,
+        view: NetworkView,
     ) -> None:
         """`reload`: has the configuration read and taken up; Refused where that is not possible."""
         self._report = report
         self._questions = questions
         self._routing = routing
         self._reload = reload
+        self._node_drain = node_drain
+        self._view = view
 
     def register(self, table: Table) -> None:
         table |= {
@@ -46,6 +56,9 @@ class NodeOperations:
             (NODE, "WHERE"): self.where,
             (NODE, "FORGET"): self.forget,
             (NODE, "RELOAD"): self.reload,
+            (NODE, "NETWORK"): self.network,
+            (NODE, "DRAIN"): self.drain,
+            (NODE, "RESUME"): self.resume,
         }
 
     def types(self) -> tuple[EntityType, ...]:
@@ -81,6 +94,38 @@ class NodeOperations:
         if host != DEFAULT_HOST:
             raise Refused(403, "the configuration is the default host's")
         return self._reload()
+
+    def network(self, host: str, name: str, arguments: dict[str, Any]) -> Later:
+        """A row for each node of the network, a page of them."""
+        if host != DEFAULT_HOST:
+            raise Refused(403, "the network is the default host's")
+        after, limit_s = text_of(arguments, "after", ""), arguments.get("limit_s", LIMIT_S_DEFAULT)
+        if not is_number(limit_s) or not LIMIT_S[0] <= limit_s <= LIMIT_S[1]:
+            raise Refused(400, f"invalid value {limit_s!r} for limit_s; expected {LIMIT_S[0]:g} to {LIMIT_S[1]:g}")
+        later = Later()
+
+        def told(rows: list[dict[str, Any]], more: bool) -> None:
+            later.answer(Answer(200, "OK", {"nodes": rows, "more": more}))
+
+        if not self._view.ask(after, limit_s, told):
+            raise Refused(409, f"{ASKS_MAX} such questions are under way, the most there may be")
+        return later
+
+    def drain(self, host: str, name: str, arguments: dict[str, Any]) -> Answer:
+        """The node takes no new messages any more, over restarts too; answers what it still holds."""
+        if host != DEFAULT_HOST:
+            raise Refused(403, "the node is the default host's to drain")
+        return self._drained(self._node_drain.begin())
+
+    def resume(self, host: str, name: str, arguments: dict[str, Any]) -> Answer:
+        """The node takes new messages again."""
+        if host != DEFAULT_HOST:
+            raise Refused(403, "the node is the default host's to drain")
+        return self._drained(self._node_drain.end())
+
+    def _drained(self, changed: bool) -> Answer:
+        told = {"node": self._node_drain.name, "changed": changed, "drain": self._node_drain.status()}
+        return Answer(200, "OK", told, stored=True)
 
     def forget(self, host: str, name: str, arguments: dict[str, Any]) -> Answer:
         """Removes a node that left for good from the routing, here and at all reachable nodes."""
