@@ -68,6 +68,11 @@ def _add_topology(verbs: "Verbs[argparse.ArgumentParser]") -> None:
         "holdfast topology forget ewr --url amqp://127.0.0.1:5672",
     )
     parser.add_argument("node", metavar="NAME", help="the node; no topology file may name it any more")
+    mail = parser.add_mutually_exclusive_group()
+    mail.add_argument(
+        "--dead-letter", action="store_true", help="what waits here for it becomes dead letters (default: it stays)"
+    )
+    mail.add_argument("--move-to", metavar="NODE", help="what waits here for it goes to the queues of that node")
     add_json_option(parser)
     add_client_options(parser, retry_s=0.0)
     parser.set_defaults(run=_run_topology_forget)

@@ -183,7 +183,9 @@ class Administration:
             forwarding=forwarding, destination=destination, queue_links=queue_links, delete=delete_queue,
         )  # fmt: skip
         groups = (
-            NodeOperations(self.report, self.questions, routing, reload, node_drain, self.view),
+            NodeOperations(
+                self.report, self.questions, routing, reload, node_drain, self.view, catalog, forwarding, departures
+            ),
             SubscriptionOperations(catalog, resume), queues, ConnectionOperations(connections, refusals),
             TransactionOperations(transactions, clock), LinkOperations(queue_links),
             FederationOperations(bindings, routing), ServiceOperations(resolver.services),

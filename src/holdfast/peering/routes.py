@@ -18,9 +18,7 @@ from holdfast.custody.forwarding import Forwarding
 from holdfast.custody.names.identity import Identities
 from holdfast.engine.clock import Clock
 from holdfast.engine.log import Log
-from holdfast.errors import ConfigError
 from holdfast.links.disk import Disk
-from holdfast.names import check_name
 from holdfast.peering.route_upkeep import Upkeep
 from holdfast.peers.neighbours.session_port import ControlKinds, Session
 from holdfast.routing import supers
@@ -28,7 +26,7 @@ from holdfast.routing.cost import MeasuredCost
 from holdfast.routing.linkstate import SUMMARY_ROWS_MAX, LinkStates
 from holdfast.routing.paths import Edges, Graph, Path
 from holdfast.routing.records import VERSION_END, VERSION_HIGH, Known
-from holdfast.routing.rows import SUMMARY_FIELDS, is_summary_row
+from holdfast.routing.rows import SUMMARY_FIELDS, is_summary_row, read_names
 from holdfast.routing.topology import BANDWIDTH_BPS_DEFAULT, DRAINED_MICRO, MICRO, Topology
 from holdfast.schema import is_whole_within
 from holdfast.settings.node import NodeConfig
@@ -415,7 +413,7 @@ class Routes:
         self._neighbours[self.paths[self.acting].next_hop].send(fields)
 
     def _hear_heartbeat(self, neighbour: Session, fields: dict[Any, Any]) -> None:
-        trace = self._names(fields.get("trace"))
+        trace = read_names(fields.get("trace"), TRACE_MAX)
         origin, target, digest = fields.get("from"), fields.get("to"), fields.get("digest")
         if (
             not trace
@@ -492,7 +490,7 @@ class Routes:
             self.wake()
 
     def _hear_resync(self, neighbour: Session, fields: dict[Any, Any]) -> None:
-        trace = self._names(fields.get("trace"))
+        trace = read_names(fields.get("trace"), TRACE_MAX)
         name = fields.get("node")
         if not trace or not isinstance(name, str):
             self.malformed(neighbour.name, "invalid resync; expected a node and a trace of names")
@@ -579,15 +577,6 @@ class Routes:
         )
 
     # ------------------------------------------------------------------------------------------------ reports
-
-    def _names(self, told: object) -> list[str]:
-        """A list of names, bounded; empty where it is none."""
-        if not isinstance(told, list) or not 0 < len(told) <= TRACE_MAX:
-            return []
-        try:
-            return [check_name(str(name)) for name in told] if all(isinstance(name, str) for name in told) else []
-        except ConfigError:
-            return []
 
     def malformed(self, neighbour: str, text: str) -> None:
         now = self.clock.now

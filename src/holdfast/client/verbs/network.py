@@ -84,7 +84,9 @@ def _notes(row: Row) -> list[str]:
         notes.append("its disk takes nothing")
     if row["warnings"]:
         notes.append(f"{counted(row['warnings'], 'warning')}; `holdfast status` there tells more")
-    notes += [f"{counted(count, 'message')} for {name}, which is drained" for name, count in row["owed"].items()]
+    notes += [
+        f"{counted(count, 'message')} for {name}, which is drained or gone" for name, count in row["owed"].items()
+    ]
     return notes
 
 
@@ -142,7 +144,8 @@ def _left_text(own: str, left: dict[str, Any]) -> str:
     if not (left["messages"] or left["in_transmission"] or left["owed"]):
         return f"{own} is empty{dead}{unknown}"
     here = counted(left["messages"], "message")
-    return f"{own} holds {here}, {left['in_transmission']} for other nodes; others hold {left['owed']} for it{dead}{unknown}"
+    there = f"{left['in_transmission']} for other nodes; others hold {left['owed']} for it"
+    return f"{own} holds {here}, {there}{dead}{unknown}"
 
 
 async def _resume(connection: Connection, args: argparse.Namespace) -> None:

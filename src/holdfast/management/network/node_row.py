@@ -15,7 +15,7 @@ from holdfast.schema import is_whole_within
 
 PLACES_MAX: Final = 32
 OWED_MAX: Final = 16
-"""Drained nodes for which one row says how many messages wait."""
+"""Nodes for which one row says so."""
 END: Final = 2**63
 
 DISK_FAILS: Final = 1
@@ -25,8 +25,8 @@ DRAINED: Final = 2
 class NodeRow(NamedTuple):
     """`messages`: in the node's own queues; `in_transmission`: for other nodes; `oldest_s`: the age of the oldest of
     both, None without any. `sessions_up` of `sessions` with neighbours are Established; `links`: of all peers.
-    `room_bytes`: what its store may still take. `bits`: DISK_FAILS, DRAINED. `owed`: by drained node, how many of
-    `in_transmission` are for it."""
+    `room_bytes`: what its store may still take. `bits`: DISK_FAILS, DRAINED. `owed`: how many of `in_transmission` are
+    for each node that is drained, or of which nothing is known any more."""
 
     version: str
     protocol: int

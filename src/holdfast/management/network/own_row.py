@@ -93,6 +93,7 @@ class OwnRow:
         owed: dict[str, int] = {}
         for destination, queue in self._catalog.transmissions():
             node, waiting = node_of(destination), queue.messages - queue.tombstones
-            if waiting and self._forwarding.is_drained(node) and (node in owed or len(owed) < OWED_MAX):
+            is_leaving = waiting and (self._forwarding.is_drained(node) or not self._forwarding.knows(node))
+            if is_leaving and (node in owed or len(owed) < OWED_MAX):
                 owed[node] = owed.get(node, 0) + waiting
         return owed

@@ -16,13 +16,12 @@ from holdfast.amqp.wire.encoding import encode
 from holdfast.broker.entries.entry import TRACE_MAX
 from holdfast.custody.forwarding import Forwarding
 from holdfast.engine.clock import Clock
-from holdfast.errors import ConfigError
 from holdfast.management.network.node_row import NodeRow, read, write
 from holdfast.management.network.own_row import OwnRow
-from holdfast.names import check_name
 from holdfast.peering.route_status import RoutesNow, state_of
 from holdfast.peers.limits.allowances import Allowances
 from holdfast.peers.neighbours.session_port import Hears, Session
+from holdfast.routing.rows import read_names
 from holdfast.routing.topology import BANDWIDTH_BPS_DEFAULT
 
 FRESH_S: Final = 1.0
@@ -194,7 +193,7 @@ class NetworkView:
     # ------------------------------------------------------------------------------------------------ neighbours
 
     def _hear_ask(self, neighbour: Session, fields: dict[Any, Any]) -> None:
-        names, trace = _names(fields.get("to"), NAMES_MAX), _names(fields.get("trace"), TRACE_MAX)
+        names, trace = read_names(fields.get("to"), NAMES_MAX), read_names(fields.get("trace"), TRACE_MAX)
         if not names or not trace or trace[-1] != neighbour.name or self._name in trace:
             return
         if not self._allowances.count(neighbour.name):
@@ -205,11 +204,11 @@ class NetworkView:
             self._send_asks([name for name in names if name != self._name], trace, neighbour.name)
 
     def _hear_row(self, neighbour: Session, fields: dict[Any, Any]) -> None:
-        way, node, row = _names(fields.get("way"), TRACE_MAX), fields.get("node"), read(fields.get("row"))
+        way, node, row = read_names(fields.get("way"), TRACE_MAX), fields.get("node"), read(fields.get("row"))
         if not way or way[-1] != self._name or not isinstance(node, str) or row is None:
             return
         if len(way) > 1:
-            if neighbour.name not in way and _names([node], 1):
+            if neighbour.name not in way and read_names([node], 1):
                 self._pass_row({"kind": ANSWER, "way": way[:-1], "node": str(node), "row": write(row)})
         elif self._asked_at.pop(str(node), None) is not None:
             self._rows[str(node)] = self._clock.now, row
@@ -242,13 +241,3 @@ class NetworkView:
         routing = self._routing()
         link = None if routing is None else routing.topology.link_between(self._name, name)
         return BANDWIDTH_BPS_DEFAULT["tcp"] if link is None else link.bandwidth_bps or BANDWIDTH_BPS_DEFAULT[link.kind]
-
-
-def _names(told: object, most: int) -> list[str]:
-    """A list of names, at most so many; empty where it is none."""
-    if not isinstance(told, list) or len(told) > most or not all(isinstance(name, str) for name in told):
-        return []
-    try:
-        return [check_name(str(name)) for name in told]
-    except ConfigError:
-        return []
