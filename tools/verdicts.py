@@ -40,7 +40,9 @@ def may_not_mount() -> bool:
 
 def lacks_history() -> bool:
     """Whether this is no checkout, or one without its history."""
-    ended = subprocess.run(["git", "rev-parse", "--is-shallow-repository"], cwd=Path(__file__).parent, capture_output=True, check=False)
+    ended = subprocess.run(
+        ["git", "rev-parse", "--is-shallow-repository"], cwd=Path(__file__).parent, capture_output=True, check=False
+    )
     return ended.stdout.strip() != b"false"
 
 

@@ -205,7 +205,7 @@ def test_what_a_neighbour_says_wrong_is_dropped(good: dict[str, Any], key: str, 
 
 def test_a_neighbour_that_asks_too_often_is_not_answered() -> None:
     rig = Rig()
-    jfk, hub = rig.pair()
+    jfk, _hub = rig.pair()
     rig.run(1)
     assert jfk.core is not None
     came: list[Any] = []

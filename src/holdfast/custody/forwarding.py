@@ -250,7 +250,8 @@ class Forwarding:
             reason = f"the trace is full: {entry.TRACE_MAX} nodes passed it on, the last was {receiver.neighbour!r}"
             text = f"number {number} of origin {origin} for {destination!r} becomes a dead letter: {reason}"
             self._log.write("ERROR", f"{text}; compare the routes of these nodes, which lead in a circle")
-            self._dead_lettering.dead_letter(queue.host, value, reason, destination)
+            place = f"{entry.unpack(value).to}@{node_of(destination)}"
+            self._dead_lettering.dead_letter(queue.host, value, reason, place)
             value, size = self._end_of(arrival)
         sequence = queue.append(value, size)
         if passed >= 0:

@@ -57,7 +57,7 @@ class Pages:
             if disk["state"] != "ok":
                 reason = f"the store takes nothing: {disk['reason'] or disk['state']}"
             elif fields["drain"] is not None:
-                reason = f"the node is being drained since {fields['drain']['since']}"
+                reason = f"the node is drained since {fields['drain']['since']}"
         return Answered(503, f"{reason}\n".encode()) if reason else Answered(200, b"ready\n")
 
     async def _fields(self) -> Fields:
