@@ -6,6 +6,7 @@ import pytest
 
 from holdfast.broker.entries.host_names import destination_of
 from holdfast.custody import dead_lettering
+from holdfast.engine import events
 from support.crossing import HOSTS, bodies, client_of, line, say
 from support.hops import reroute
 from support.rig import Node, Rig
@@ -67,6 +68,21 @@ def test_in_each_host_it_goes_to_another_node_in_order_and_once(monkeypatch: pyt
     for host in HOSTS:
         assert bodies(via, host) == FIRST
         assert not bodies(via, host, DEAD)
+
+
+def test_a_large_message_goes_whole() -> None:
+    rig, jfk, via = left()
+    assert jfk.core is not None
+    large = "large " * 300_000
+    jfk.handle(events.ForwardingChanged(table={"hub": "via"}))
+    say(jfk, "", large, to="work@hub")
+    reroute(rig, jfk)
+    status, body, text = forget(jfk, mail="move", to="via")
+    assert (status, body.get("waiting")) == (200, 0), text
+    jfk.core.validate()
+    rig.refuse_dials = False
+    rig.run(10)
+    assert bodies(via, "") == [*FIRST, large]
 
 
 def test_a_full_disk_and_a_crash_move_nothing_twice(monkeypatch: pytest.MonkeyPatch) -> None:

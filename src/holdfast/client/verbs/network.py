@@ -23,6 +23,8 @@ OLD_S: Final = 10.0
 """A row that is older is told as that."""
 LOOK_S: Final = 1.0
 """Between two looks at a node that is drained."""
+EMPTY_S: Final = 3.0
+"""For so long a node is to be empty: the others have to learn first that they are asked about it."""
 CLEAR: Final = "\x1b[H\x1b[J"
 """The cursor goes to the top of a terminal, and all below it is erased."""
 
@@ -106,8 +108,9 @@ async def _drain(connection: Connection, args: argparse.Namespace) -> None:
     if not args.json and not answer["changed"]:
         say(f"{own} was being drained already, since {answer['drain']['since']}", file=sys.stderr)
     progress = Progress()
-    told = ""
+    told, held_at = "", time.monotonic()
     while True:
+        began = time.monotonic()
         rows = plain(await connection.admin.network(limit_s=args.limit))
         left = _left(rows, own)
         text = _left_text(own, left)
@@ -115,7 +118,9 @@ async def _drain(connection: Connection, args: argparse.Namespace) -> None:
         if not args.json and text != told and not progress.is_shown:
             say(text, file=sys.stderr)
         told = text
-        if args.no_wait or not (left["messages"] or left["in_transmission"] or left["owed"]):
+        if _is_held(left):
+            held_at = time.monotonic()
+        if args.no_wait or began >= held_at + EMPTY_S:
             break
         await asyncio.sleep(LOOK_S)
     progress.clear()
@@ -123,6 +128,10 @@ async def _drain(connection: Connection, args: argparse.Namespace) -> None:
         print_json({"node": own, **left})
     else:
         say(text)
+
+
+def _is_held(left: dict[str, Any]) -> bool:
+    return bool(left["messages"] or left["in_transmission"] or left["owed"])
 
 
 def _left(rows: list[Row], own: str) -> dict[str, Any]:
@@ -134,14 +143,18 @@ def _left(rows: list[Row], own: str) -> dict[str, Any]:
         "in_transmission": here["in_transmission"],
         "dead_letters": here["dead_letters"],
         "owed": sum(row["owed"].get(own, 0) for row in others if row["age_s"] is not None),
-        "unknown": [row["node"] for row in others if row["age_s"] is None or row["state"] != "up"],
+        "unknown": [row["node"] for row in others if row["state"] != "up" or not _is_new(row["age_s"])],
     }
+
+
+def _is_new(age_s: float | None) -> bool:
+    return age_s is not None and age_s < OLD_S
 
 
 def _left_text(own: str, left: dict[str, Any]) -> str:
     unknown = f"; not asked: {', '.join(left['unknown'])}" if left["unknown"] else ""
     dead = f"; {counted(left['dead_letters'], 'dead letter')} stay" if left["dead_letters"] else ""
-    if not (left["messages"] or left["in_transmission"] or left["owed"]):
+    if not _is_held(left):
         return f"{own} is empty{dead}{unknown}"
     here = counted(left["messages"], "message")
     there = f"{left['in_transmission']} for other nodes; others hold {left['owed']} for it"
