@@ -39,6 +39,18 @@ def test_it_is_there(path: str, name: str) -> None:
     assert name in functions_of(ROOT / path)
 
 
+def test_drills_name_tests_that_are_there() -> None:
+    """Each drill has one; a name without a file is one of the drills on processes, all of which are named."""
+    text = (ROOT / "docs" / "drills.md").read_text(encoding="utf-8")
+    drills = text.split("\n## ")[1:]
+    assert drills and [drill.splitlines()[0] for drill in drills if "**Test.**" not in drill] == []
+    for path, name in re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", text):
+        assert name in functions_of(ROOT / path), (path, name)
+    alone = set(re.findall(r"`(test_\w+)`", text))
+    there = {name for name in functions_of(ROOT / "tests" / "node" / "test_drills.py") if name.startswith("test_")}
+    assert alone == there
+
+
 ROOTS = tuple(
     ROOT / name for name in (".", "src/holdfast", "lab/src", "lab/src/holdfast_lab", "spark/src", "benchmarks")
 )

@@ -9,6 +9,7 @@ import importlib.util
 import os
 import re
 import shutil
+import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Iterable
@@ -37,6 +38,14 @@ def may_not_mount() -> bool:
     return os.geteuid() != 0 or found is None or not int(found[1], 16) >> SYS_ADMIN & 1
 
 
+def lacks_history() -> bool:
+    """Whether this is no checkout, or one without its history."""
+    ended = subprocess.run(
+        ["git", "rev-parse", "--is-shallow-repository"], cwd=Path(__file__).parent, capture_output=True, check=False
+    )
+    return ended.stdout.strip() != b"false"
+
+
 def lacks_java() -> bool:
     """`make setup` puts one into the environment where the machine has none (tools/java.py)."""
     own = Path(sys.prefix, "share", "holdfast", "java-home", "bin", "java")
@@ -53,6 +62,7 @@ ALLOWED: Final[tuple[tuple[str, Callable[[], bool]], ...]] = (
     (r"no gcc here|for c are not here", lambda: lacks_program("gcc")() or lacks_file("/usr/include/proton")()),
     (r"no g\+\+ here|for cpp are not here", lambda: lacks_program("g++")() or lacks_file("/usr/include/proton")()),
     (r"no /usr/share/proton/examples", lacks_file("/usr/share/proton/examples/cpp")),
+    (r"the history of this checkout", lacks_history),
     (r"no C compiler here|needs a C compiler", lambda: lacks_program("cc")() and lacks_program("gcc")()),
     (r"could not import '(pyspark|pyarrow|matplotlib)", lacks_package("pyspark", "pyarrow", "matplotlib")),
     (r"Java: none found", lacks_java),

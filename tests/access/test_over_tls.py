@@ -144,6 +144,7 @@ def rows() -> list[Row]:
             role=True, source=Source(dynamic=True, capabilities=(Symbol("temporary-topic"),)), target=Target("here"))),
         *(asks(operation, kind, name, (ADMINISTER, NODE)) for operation, kind, name in (
             ("STATUS", "node", ""), ("WHERE", "node", ""), ("FORGET", "node", "x"),
+            ("NETWORK", "node", ""), ("RESUME", "node", ""),
             ("QUERY", "link", ""), ("CLOSE", "connection", "999"), ("SKIP", "queue", ""),
             ("QUERY", "subscription", ""),
         )),

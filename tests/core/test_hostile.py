@@ -37,7 +37,8 @@ values = st.recursive(
 KEYS = (
     "queue", "queue_uuid", "lease_epoch", "start", "sequence", "mode", "messages_max", "bytes_max",
     "when_full", "order", "order_wait_s", "durable", "origin", "other", "to", "delivery_count", "after", "count",
-    "offset", "ranges", "start_ms", "exact", "entityType", "attributeNames", "tombstones", "from", "selector",
+    "offset", "ranges", "start_ms", "exact", "entityType", "attributeNames", "tombstones", "from", "selector", "mail",
+    "limit_s",
 )  # fmt: skip
 
 OPERATIONS = [
@@ -45,7 +46,7 @@ OPERATIONS = [
     *((ENTRY, name) for name in ("COPY", "DELETE", "MOVE", "QUERY", "READ", "REQUEUE")),
     *((FEDERATION, name) for name in ("CREATE", "DELETE", "QUERY", "TREE")),
     *((LINK, name) for name in ("CREATE", "DELETE", "QUERY", "START", "STOP")),
-    *((NODE, name) for name in ("FORGET", "RELOAD", "STATUS", "WHERE")),
+    *((NODE, name) for name in ("DRAIN", "FORGET", "NETWORK", "RELOAD", "RESUME", "STATUS", "WHERE")),
     *((QUEUE, name) for name in ("CREATE", "DELETE", "PURGE", "QUERY", "READ", "SKIP", "UPDATE")),
     *((SERVICE, name) for name in ("CREATE", "DELETE", "QUERY", "READ", "UPDATE")),
     *((SUBSCRIPTION, name) for name in ("ADVANCE", "DELETE", "GAPS", "OPEN", "PEEK", "QUERY", "READ", "UPDATE")),

@@ -74,7 +74,8 @@ REQUESTS: Final = (
     ("REQUEUE", "entry"), ("MOVE", "entry"), ("COPY", "entry"), ("OPEN", "subscription"), ("READ", "subscription"),
     ("PEEK", "subscription"), ("GAPS", "subscription"), ("ADVANCE", "subscription"), ("DELETE", "subscription"),
     ("QUERY", "subscription"), ("CREATE", "link"), ("DELETE", "link"), ("STOP", "link"), ("START", "link"),
-    ("QUERY", "link"), ("STATUS", "node"), ("WHERE", "node"), ("FORGET", "node"), ("QUERY", "connection"),
+    ("QUERY", "link"), ("STATUS", "node"), ("WHERE", "node"), ("FORGET", "node"), ("NETWORK", "node"),
+    ("DRAIN", "node"), ("RESUME", "node"), ("QUERY", "connection"),
     ("CLOSE", "connection"), ("QUERY", "org.amqp.management"), ("READ", "org.amqp.management"),
 )  # fmt: skip
 

@@ -8,7 +8,7 @@ import pytest
 from holdfast.amqp.wire.performatives import Header, Properties
 from holdfast.broker.cursors.runs import is_plain
 from holdfast.broker.stored import records
-from holdfast.custody.dead_lettering import MOVED_BYTES, REASON
+from holdfast.custody.dead_lettering import DEAD_FROM, MOVED_BYTES, REASON
 from holdfast.custody.hop import oversized
 from holdfast.custody.hop import sender as hops
 from holdfast.custody.hop.oversized import Oversized
@@ -269,6 +269,7 @@ def test_one_that_another_neighbour_was_sent_says_so_where_no_answer_can_come() 
     [found] = reader.messages()
     reason = (found.message_annotations or {})[REASON]
     assert reason == "larger than 'c' takes; 'b' was sent it before, and may have delivered it"
+    assert (found.message_annotations or {})[DEAD_FROM] == "work@d", "where `holdfast dead-letters requeue` sends it"
 
 
 def gives_room(node: Node, due: float) -> Any:

@@ -59,6 +59,7 @@ def reported() -> set[str]:
     client.manage("CREATE", "link", "work-other", **{"from": "work", "to": "other"})
     assert a.core is not None
     a.core.logins.has_failed("10.0.0.1", b"", None)
+    a.core.node_drain.begin()
     found = told(a)
     users = (UserConfig(name="u", password="p", vhost="acme"),)
     guest = Rig().node("guest", vhosts=(VhostConfig(name="acme"),), users=users)

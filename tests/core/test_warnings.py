@@ -177,6 +177,24 @@ def test_two_nodes_with_one_name_at_the_same_time() -> None:
     assert status(rig, hub)["warnings"] == []
 
 
+def test_the_first_of_two_nodes_with_one_name_keeps_its_session() -> None:
+    """However new the dials of the second are: what is for the first goes to it alone."""
+    rig = Rig()
+    jfk, hub = rig.pair()
+    rig.run(5)
+    to_hub = NeighbourConfig(name="hub", remote="127.0.0.1:1")
+    other = rig.nodes["other"] = Node(rig, NodeConfig(name="jfk", neighbours=(to_hub,)))
+    other.start()
+    for _ in range(30):
+        rig.run(1)
+        assert jfk.core is not None and other.core is not None and hub.core is not None
+        assert jfk.core.neighbours["hub"].established and not other.core.neighbours["hub"].established
+    assert hub.core.catalog.ledger.neighbour_stores["jfk"] == jfk.store.uuid
+    jfk.crash()
+    rig.run(10)
+    assert other.core.neighbours["hub"].established
+
+
 def test_a_node_that_comes_back_with_a_new_store_is_not_two() -> None:
     """Its old session is not known to be over yet, and it is refused meanwhile: that is no second node."""
     rig = Rig()

@@ -124,10 +124,16 @@ def pages(fields: dict[str, Any], *, why_not: str = "") -> tuple[Pages, list[int
     ],
 )
 async def test_ready_is_a_node_that_takes_messages(disk: dict[str, Any], why_not: str, wanted: tuple[int, str]) -> None:
-    page, _ = pages({"disk": disk}, why_not=why_not)
+    page, _ = pages({"disk": disk, "drain": None}, why_not=why_not)
     answer = await page.readyz()
     assert (answer.status, answer.body.decode()) == wanted
     assert (await page.healthz()).status == 200
+
+
+async def test_a_node_that_is_drained_is_not_ready() -> None:
+    page, _ = pages({"disk": {"state": "ok"}, "drain": {"since": "2026-11-30T01:00:00.000Z"}}, why_not="")
+    answer = await page.readyz()
+    assert (answer.status, answer.body) == (503, b"the node is drained since 2026-11-30T01:00:00.000Z\n")
 
 
 async def test_the_core_is_asked_once_however_many_ask(monkeypatch: pytest.MonkeyPatch) -> None:

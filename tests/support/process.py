@@ -53,8 +53,10 @@ class NodeProcess:
     same arguments.
     """
 
-    def __init__(self, arguments: Sequence[str], log: Path | None = None) -> None:
+    def __init__(self, arguments: Sequence[str], log: Path | None = None, source: Path | None = None) -> None:
         self.arguments = tuple(arguments)
+        self.source = source
+        """Where the package is that is run, if it is another than ours; it may change between two starts."""
         self._log = log
         self.ready: dict[str, str] = {}
         self._stderr: list[str] = []
@@ -73,6 +75,7 @@ class NodeProcess:
         listen: str | None = "127.0.0.1:0",
         limit_s: float = START_LIMIT_S,
         log: Path | None = None,
+        source: Path | None = None,
     ) -> Self:
         """Starts `holdfast node` and returns once it has printed its ready line.
 
@@ -85,7 +88,7 @@ class NodeProcess:
         for option, value in (("--name", name), ("--listen", listen), ("--data", data)):
             if value is not None:
                 command += [option, str(value)]
-        node = cls([*command, *arguments], log)
+        node = cls([*command, *arguments], log, source)
         await node.restart(limit_s=limit_s)
         return node
 
@@ -95,7 +98,7 @@ class NodeProcess:
         arguments = list(self.arguments)
         if same_port and self.ready:
             arguments[arguments.index("--listen") + 1] = self.ready["amqp"]
-        self._process = await _spawn(arguments, log=self._log)
+        self._process = await _spawn(arguments, log=self._log, source=self.source)
         came = asyncio.get_running_loop().create_future()
         self._readers = [
             asyncio.create_task(self._read_stdout(self._process.stdout, came)),
@@ -223,7 +226,7 @@ async def run_holdfast(*arguments: str, stdin: str | None = None, limit_s: float
 
 
 async def _spawn(
-    arguments: Sequence[str], *, stdin: bool = False, log: Path | None = None
+    arguments: Sequence[str], *, stdin: bool = False, log: Path | None = None, source: Path | None = None
 ) -> asyncio.subprocess.Process:
     with nullcontext(asyncio.subprocess.PIPE) if log is None else log.open("ab") as stderr:
         return await asyncio.create_subprocess_exec(
@@ -235,4 +238,5 @@ async def _spawn(
             stdout=asyncio.subprocess.PIPE,
             stderr=stderr,
             limit=16 * 1024 * 1024,
+            env=None if source is None else {**os.environ, "PYTHONPATH": str(source)},
         )

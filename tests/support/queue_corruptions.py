@@ -30,6 +30,11 @@ def _(s: Any) -> None:
     s.core.catalog.queues["plain"].bands = Bands(0.5, 0.5, 1.0, 0.0)
 
 
+@breaks("endpoints: the node is drained, and links bring messages for", serving)
+def _(s: Any) -> None:
+    s.core.node_drain.since_ms = 0
+
+
 @breaks("state: queue {} is called otherwise within its host", serving)
 def _(s: Any) -> None:
     s.core.catalog.queues["plain"].host = "acme"

@@ -215,6 +215,25 @@ class Administration(Listed):
         """The node takes up its configuration anew (docs/operations.md); what changed, and what needs a restart."""
         return await self._connection.manage("RELOAD", NODE)
 
+    async def network(self, *, limit_s: float = 5.0) -> list[dict[str, Any]]:
+        """A row for each node of the network (docs/management.md, "The answer to NETWORK"); nodes that do not answer
+        within `limit_s` have none of their own, or an old one."""
+        rows: list[dict[str, Any]] = []
+        while True:
+            arguments = {"limit_s": limit_s, **({"after": str(rows[-1]["node"])} if rows else {})}
+            answer = await self._connection.manage("NETWORK", NODE, None, arguments, limit_s=limit_s + ANSWER_S)
+            rows += answer["nodes"]
+            if not answer["more"]:
+                return rows
+
+    async def drain(self) -> dict[str, Any]:
+        """The node takes no new messages any more, over restarts too; `changed`, and in `drain` what it holds."""
+        return await self._connection.manage("DRAIN", NODE)
+
+    async def resume(self) -> dict[str, Any]:
+        """The node takes new messages again; `changed`."""
+        return await self._connection.manage("RESUME", NODE)
+
     async def where(self, message_id: Any, *, limit_s: float = 5.0) -> dict[str, Any]:
         """Where that message is, here or further along its path (docs/where.md)."""
         arguments = {"message_id": message_id, "limit_s": limit_s}

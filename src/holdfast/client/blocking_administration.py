@@ -196,6 +196,18 @@ class BlockingAdministration(Listed):
         """As `Administration.reload`."""
         return _done(self._admin.reload())
 
+    def network(self, *, limit_s: float = 5.0) -> list[dict[str, Any]]:
+        """As `Administration.network`."""
+        return _done(self._admin.network(limit_s=limit_s))
+
+    def drain(self) -> dict[str, Any]:
+        """As `Administration.drain`."""
+        return _done(self._admin.drain())
+
+    def resume(self) -> dict[str, Any]:
+        """As `Administration.resume`."""
+        return _done(self._admin.resume())
+
     def where(self, message_id: Any, *, limit_s: float = 5.0) -> dict[str, Any]:
         """As `Administration.where`."""
         return _done(self._admin.where(message_id, limit_s=limit_s))

@@ -38,6 +38,7 @@ from holdfast.custody.names import identity
 from holdfast.custody.names.neighbour_stores import NeighbourStores
 from holdfast.custody.names.store_names import StoreNames
 from holdfast.endpoints.addresses.dynamic_nodes import DynamicNodes
+from holdfast.endpoints.addresses.node_drain import NodeDrain
 from holdfast.endpoints.assembly import Endpoints
 from holdfast.endpoints.attaching.neighbour_attach import NeighbourAttach
 from holdfast.endpoints.background_jobs import BackgroundJobs
@@ -230,6 +231,10 @@ class Parts:
             forget_hops=hop_progress.forget,
         )  # fmt: skip
         self.jobs.join(self.departures, self.destination)
+        self.node_drain = NodeDrain(
+            config.name, clock, self.catalog, self.turns, self.links, self.forwarding, self.log, store.table("node"),
+            changed=lambda: None if self.routing is None else self.routing.wake(),
+        )  # fmt: skip
         self.routing: Routes | None = None
         self.control_kinds = ControlKinds({disk.KIND: self.disk.hear})
         """Who hears a control message of a kind that is no session's own: who speaks over control links adds it."""
@@ -287,7 +292,8 @@ class Parts:
             large_receives=self.large_receives, large_sends=self.large_sends,
             duplicates=self.duplicates, identities=self.identities,
             dead_lettering=self.dead_lettering, forwarding=self.forwarding, store_names=self.store_names,
-            jobs=self.jobs, dynamic_nodes=self.dynamic_nodes, authoriser=authoriser, blobs=self.blobs,
+            jobs=self.jobs, dynamic_nodes=self.dynamic_nodes, authoriser=authoriser, node_drain=self.node_drain,
+            blobs=self.blobs,
             streams=self.streams, rng=rng, bindings=self.topic_bindings, spreading=self.spreading,
             resting=self.containment.resting,
             requests=lambda peer, link: self.requests.request_link(peer, link, grants=False),
@@ -319,7 +325,7 @@ class Parts:
             dead_lettering=self.dead_lettering, dead_letters=self.dead_letters, destination=self.destination,
             forwarding=self.forwarding, departures=self.departures, next_hops=self.next_hops,
             neighbours=self.neighbours, clocks=self.clocks, routing=lambda: self.routing, jobs=self.jobs,
-            resume=self.resume, resolver=endpoints.resolver, changes=changes,
+            resume=self.resume, resolver=endpoints.resolver, node_drain=self.node_drain, changes=changes,
             queue_links=self.queue_links, triggers=self.triggers, rates=self.rates, bindings=self.bindings,
             admission=self.admission,
             transactions=self.transactions,
@@ -332,6 +338,8 @@ class Parts:
             administration.meter,
         )
         self.control_kinds.add(self.questions.hears)
+        self.view = administration.view
+        self.control_kinds.add(self.view.hears)
         self.queue_status, self.report = administration.queue_status, administration.report
         self.management, self.requests = administration.management, administration.requests
         self.shutdown = Shutdown(
@@ -357,7 +365,7 @@ class Parts:
         self.dispatch.join(
             self.connections, attach=endpoints.attaches.open, answered=_answered, opened=self.doors.welcome
         )
-        always: list[Timed] = [self.destination, self.warnings, self.questions, self.clocks]
+        always: list[Timed] = [self.destination, self.warnings, self.questions, self.view, self.clocks]
         always += [
             self.dead_letters,
             self.disk,
@@ -438,6 +446,7 @@ class Parts:
             self.config, topology, self.clock, self.rng, self.log, self.identities, self.forwarding, self.disk,
             self.neighbours, self.control_kinds, version=self.started_wall_ms,
             advertised_uuid=lambda: self.advertised_uuid, nodes_left=self._nodes_may_have_left,
+            is_draining=lambda: self.node_drain.active, drained=self.node_drain.others_drained,
         )  # fmt: skip
         self.store_names.routed_by(routing)
         self.destination.paths.routed_by(routing)

@@ -209,6 +209,29 @@ class DeadLettering:
         self.move_out(queue, sequence, value)
         self._tombstone(queue, value)
 
+    def send_elsewhere(
+        self, queue: Queue, sequence: int, value: bytes, target: Queue, identity: entry.Identity
+    ) -> None:
+        """A message in transmission that nobody holds goes to another node, as a new message with that identity; a
+        tombstone goes on in its place."""
+        item = annotate.without_relayed(entry.unpack(value))
+        copied = entry.pack(
+            flags=item.flags & (entry.DURABLE | entry.BLOB),
+            enqueued_ms=self._clock.wall_ms,
+            bare=item.bare,
+            priority=item.priority,
+            expires_ms=item.expires_ms,
+            message_format=item.message_format,
+            annotation_count=item.annotation_count,
+            annotations=item.annotations,
+            identity=identity,
+            to=item.to,
+            expires_at_ms=item.expires_at_ms,
+        )
+        target.append(copied, packed.size_of(copied))
+        self.move_out(queue, sequence, value)
+        self._tombstone(queue, value)
+
     def dead_letter_unroutable(self, host: str, value: bytes, to: str, node: str) -> int:
         """A message of that host for a node of which nothing is known, as a dead letter with that reason; its sequence
         there."""

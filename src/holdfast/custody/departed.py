@@ -12,8 +12,8 @@ from typing import Final, Protocol
 from holdfast.amqp.wire import conditions
 from holdfast.amqp.wire.performatives import Error
 from holdfast.amqp.wire.types import Symbol
-from holdfast.broker.entries import entry
-from holdfast.broker.entries.host_names import host_of, node_of
+from holdfast.broker.entries import entry, packed
+from holdfast.broker.entries.host_names import destination_of, host_of, node_of
 from holdfast.broker.purge import at_rest
 from holdfast.broker.queue import Queue
 from holdfast.custody.dead_lettering import MOVED_BYTES, MOVED_COUNT, DeadLettering
@@ -31,8 +31,9 @@ ORPHANS_TOLD_MAX: Final = 20
 
 @dataclass(slots=True)
 class Departure:
-    """A transmission queue of which the messages become dead letters.
+    """A transmission queue of which the messages become dead letters, or go to another node.
 
+    `to`: the node to which they go instead, as new messages; None: they become dead letters.
     `place`: where the pass goes on; `end`: where it ends; `moved`: whether it has found any. `before`: the tombstones
     that were there. `told` are called with how many messages became dead letters, and how many tombstones are left.
     """
@@ -40,6 +41,7 @@ class Departure:
     end: int
     before: int
     with_tombstones: bool
+    to: str | None = None
     place: int = 0
     moved: bool = False
     waiting_for_space: bool = False
@@ -158,13 +160,16 @@ class Departures:
         """Requests that wait for an end."""
         return sum(len(departure.told) for departure in self.under_way.values())
 
-    def begin(self, queue: Queue, told: Callable[[int, int], None], *, with_tombstones: bool) -> None:
-        """Makes dead letters of what is queued for a node that left.
+    def begin(
+        self, queue: Queue, told: Callable[[int, int], None], *, with_tombstones: bool, to: str | None = None
+    ) -> None:
+        """Makes dead letters of what is queued for a node that left, or has it go `to` another node. Where that is
+        under way already, it goes on as it began.
 
         The queue goes once it is empty, or has only tombstones left that `with_tombstones` gives up. What comes later
         stays; if the node is known again before the end, what is left goes to it.
         """
-        departure = self.under_way.get(queue) or Departure(queue.next_sequence, queue.tombstones, with_tombstones)
+        departure = self.under_way.get(queue) or Departure(queue.next_sequence, queue.tombstones, with_tombstones, to)
         if queue not in self.under_way:
             queue.shared.forget_read_ahead()  # else what leaves now is offered from there afterwards
             queue.stopped = True  # from here on nothing is called that could fail
@@ -207,12 +212,27 @@ class Departures:
             if departure.waiting_for_space or self._dead_lettering.has_moved_its_share():
                 departure.place = sequence
                 return
+            target = None if departure.to is None else self._target(queue, departure.to)
+            if target is not None and not target.fits(packed.size_of(value)):
+                departure.place, departure.waiting_for_space = sequence, True
+                return
             queue.shared.forget(sequence)
-            self._dead_lettering.dead_letter_on_its_way(
-                queue, sequence, value, reason, f"{entry.unpack(value).to}@{name}"
-            )
+            if target is None:
+                self._dead_lettering.dead_letter_on_its_way(
+                    queue, sequence, value, reason, f"{entry.unpack(value).to}@{name}"
+                )
+            else:
+                identity = self._identities.next(target.destination)
+                self._dead_lettering.send_elsewhere(queue, sequence, value, target, identity)
             departure.moved = True
         departure.place = place
+
+    def _target(self, queue: Queue, node: str) -> Queue:
+        """The transmission queue of the same virtual host for that node."""
+        destination = destination_of(queue.host, node)
+        target = self._catalog.transmission(destination)
+        self._forwarding.steer(destination)
+        return target
 
     def _made(self, queue: Queue, departure: Departure) -> int:
         """How many became dead letters."""

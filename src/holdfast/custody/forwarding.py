@@ -145,6 +145,10 @@ class Forwarding:
             return self.knows(node)
         return self._directory is not None and self._directory.knows(node)
 
+    def is_drained(self, node: str) -> bool:
+        """Whether that node takes no new messages, as far as the topology tells."""
+        return self._directory is not None and self._directory.is_drained(node)
+
     def may_leave(self, host: str) -> bool:
         """Whether messages of that virtual host may cross to any neighbour."""
         return not host or any(host in hop.hosts for hop in self._hops.values())
@@ -246,7 +250,8 @@ class Forwarding:
             reason = f"the trace is full: {entry.TRACE_MAX} nodes passed it on, the last was {receiver.neighbour!r}"
             text = f"number {number} of origin {origin} for {destination!r} becomes a dead letter: {reason}"
             self._log.write("ERROR", f"{text}; compare the routes of these nodes, which lead in a circle")
-            self._dead_lettering.dead_letter(queue.host, value, reason, destination)
+            place = f"{entry.unpack(value).to}@{node_of(destination)}"
+            self._dead_lettering.dead_letter(queue.host, value, reason, place)
             value, size = self._end_of(arrival)
         sequence = queue.append(value, size)
         if passed >= 0:

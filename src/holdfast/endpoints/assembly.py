@@ -16,6 +16,7 @@ from holdfast.custody.names.identity import Identities
 from holdfast.custody.names.store_names import StoreNames
 from holdfast.endpoints.addresses.attach import AttachTable
 from holdfast.endpoints.addresses.dynamic_nodes import DynamicNodes
+from holdfast.endpoints.addresses.node_drain import NodeDrain
 from holdfast.endpoints.addresses.resolver import Resolver
 from holdfast.endpoints.addresses.services import Services
 from holdfast.endpoints.admission import Admission
@@ -88,6 +89,7 @@ class Endpoints:
         jobs: BackgroundJobs,
         dynamic_nodes: DynamicNodes,
         authoriser: Authoriser,
+        node_drain: NodeDrain,
         blobs: Blobs,
         streams: Container[object],
         rng: Random,
@@ -117,7 +119,9 @@ class Endpoints:
         )  # fmt: skip
         publishers = Publishers(clock)
         services = Services(config, turns, store.table("node"))
-        self.resolver = Resolver(config, catalog, forwarding, dynamic_nodes, services, authoriser)
+        self.resolver = Resolver(
+            config, catalog, forwarding, dynamic_nodes, services, authoriser, admit=node_drain.admit
+        )
         producers = RelayParts(
             limits, clock, links, memory, guard, large_receives, config, turns, room, disk, outbox, duplicates,
             identities, dead_lettering, dynamic_nodes, self.resolver, transactional_work, catalog, publishers,

@@ -201,6 +201,7 @@ class RelayLink(Intake):
         if route is not None and route.is_valid and not self._moved(address, route):
             if route.action:
                 permit(resolver.authoriser, self.peer, route.action, route.address)
+            resolver.admit(route.queue, route.destination)
             return route
         amqp = self.peer.amqp
         amqp.took(LOOKED_UP)
@@ -208,6 +209,7 @@ class RelayLink(Intake):
         meant = resolver.target_of(address, self.peer.host)
         action = resolver.permit(self.peer, SEND, meant)
         route = Route(self, resolver.resolve(meant), str(meant), action)
+        resolver.admit(route.queue, route.destination)
         if self.parts.catalog.next_queue_id != queues:
             amqp.took(MADE)
             amqp.charge_late(QUEUE_EFFORT, self.parts.clock.now)

@@ -10,7 +10,8 @@ from typing import Any
 from holdfast.amqp.connection import Sender
 from holdfast.broker.cursors.cursor import Cursor
 from holdfast.custody.hop.next_hop import NextHop
-from holdfast.endpoints.addresses.dynamic_nodes import DynamicNodes, Temporary
+from holdfast.endpoints.addresses.dynamic_nodes import PREFIX, DynamicNodes, Temporary
+from holdfast.endpoints.addresses.node_drain import NodeDrain
 from holdfast.endpoints.admission import ROWS_MAX, Admission
 from holdfast.endpoints.background_jobs import BackgroundJobs
 from holdfast.endpoints.browser import ReaderLink
@@ -22,6 +23,7 @@ from holdfast.endpoints.settlements import Settles
 from holdfast.endpoints.topic_bindings import TopicBindings
 from holdfast.engine.invariants import must
 from holdfast.peers.connections import Connections
+from holdfast.peers.link_tables import LinkTables
 from holdfast.peers.peer import PeerLink
 from holdfast.peers.use import Use
 from holdfast.peers.validation import alive
@@ -35,6 +37,12 @@ def admission(admission: Admission, catalog: Catalog) -> None:
     for name, queue in catalog.queues.items():
         asked = min(queue.config.room_low, queue.config.room_normal) < 1
         must((queue.bands is not None) == asked, f"queue {name!r}: room by priority, and its settings", queue.config)
+
+
+def node_drain(drain: NodeDrain, links: LinkTables) -> None:
+    """While the node is drained no link brings new messages, but to dynamic nodes."""
+    bringing = [queue.name for queue, held in links.producers.items() if held and not queue.name.startswith(PREFIX)]
+    must(not (drain.active and bringing), "the node is drained, and links bring messages for", bringing)
 
 
 def topic_bindings(bound: TopicBindings, connections: Connections) -> None:

@@ -16,6 +16,7 @@ from holdfast.custody.forwarding import Forwarding
 from holdfast.custody.hop.next_hop import NextHop
 from holdfast.custody.names.identity import Identities
 from holdfast.custody.names.store_names import StoreNames
+from holdfast.endpoints.addresses.node_drain import NodeDrain
 from holdfast.endpoints.addresses.resolver import Resolver
 from holdfast.endpoints.admission import Admission
 from holdfast.endpoints.background_jobs import BackgroundJobs
@@ -29,6 +30,8 @@ from holdfast.engine.outbox import Outbox
 from holdfast.links.containment import Containment
 from holdfast.links.disk import Disk
 from holdfast.links.large_receives import Stream
+from holdfast.management.network.own_row import OwnRow
+from holdfast.management.network.view import NetworkView
 from holdfast.management.operations.answers import Later
 from holdfast.management.operations.connections import ConnectionOperations
 from holdfast.management.operations.entities import EntityOperations
@@ -127,6 +130,7 @@ class Administration:
         admission: Admission,
         transactions: Transactions,
         resolver: Resolver,
+        node_drain: NodeDrain,
         changes: EntryChanges,
         authoriser: Authoriser,
         reload: Callable[[], Later],
@@ -151,6 +155,15 @@ class Administration:
         if rates.active:
             self.meter.each_interval(partial(rates.tell, outbox))
         self.queue_status = QueueStatus(catalog, clock)
+
+        def all_links() -> int:
+            return sum(peer.counted_links for peer in connections.values())
+
+        own_row = OwnRow(
+            clock, catalog, room, disk, neighbours, connections, forwarding, node_drain, self.warnings,
+            links=all_links, started_at=clock.now,
+        )  # fmt: skip
+        self.view = NetworkView(config.name, clock, own_row, forwarding, neighbours, routing)
         self.report = NodeStatus(
             config, clock, log, identities=identities, room=room, memory=memory, users=users, logins=logins,
             turn_times=turn_times, connections=connections, queues=self.queue_status,
@@ -161,7 +174,8 @@ class Administration:
             containment=containment, hosts=HostStatus(config, catalog, connections), losses=losses,
             origins=OriginStatus(catalog.ledger, routing, destination.groups, transactions),
             warnings=self.warnings, queue_links=queue_links, triggers=triggers, rates=rates,
-            bindings=bindings, admission=admission, started_at=clock.now, resident_bytes=resident_bytes,
+            bindings=bindings, admission=admission, node_drain=node_drain, started_at=clock.now,
+            resident_bytes=resident_bytes,
         )  # fmt: skip
         self.measured = Measured(self.report, self.queue_status, catalog)
         queues = QueueOperations(
@@ -169,8 +183,10 @@ class Administration:
             forwarding=forwarding, destination=destination, queue_links=queue_links, delete=delete_queue,
         )  # fmt: skip
         groups = (
-            NodeOperations(self.report, self.questions, routing, reload), SubscriptionOperations(catalog, resume),
-            queues, ConnectionOperations(connections, refusals),
+            NodeOperations(
+                self.report, self.questions, routing, reload, node_drain, self.view, catalog, forwarding, departures
+            ),
+            SubscriptionOperations(catalog, resume), queues, ConnectionOperations(connections, refusals),
             TransactionOperations(transactions, clock), LinkOperations(queue_links),
             FederationOperations(bindings, routing), ServiceOperations(resolver.services),
         )  # fmt: skip
@@ -179,7 +195,7 @@ class Administration:
         self.management = Management(
             catalog, disk, authoriser, Rights(resolver, queue_links.by_name.get), self.queue_status, *groups, entries,
             EntityOperations(types),
-            links=lambda: len(connections) + sum(peer.counted_links for peer in connections.values()),
+            links=lambda: len(connections) + all_links(),
         )  # fmt: skip
         parts = RequestParts(config.limits, memory, users, links, turns, self.management)
         self.requests = Requests(parts, containment.run)

@@ -138,6 +138,7 @@ class Doors:
             config = neighbour.config
             told[sessions.HOLD_TIME] = Ulong(int(config.hold_time_s * 1000))
             told[sessions.DIAL] = Ulong(neighbour.dials)
+            told |= features.VERSIONS
             settings = amqp.Settings(
                 **common,
                 offered_capabilities=self.offers,
@@ -242,6 +243,7 @@ class Doors:
             return refused
         peer.host = host
         if self._speaks_as(peer, theirs) is not None:
+            ours.properties = {**(ours.properties or {}), **features.VERSIONS}
             return None
         reason = self._guard.reserved.get(peer) or self._users.too_many_connections(peer)
         if reason is not None:

@@ -29,7 +29,7 @@ def status(routes: Routes) -> dict[str, Any]:
         "nodes": [
             {
                 "name": name,
-                "state": _state_of(routes, known),
+                "state": state_of(routes, known),
                 "version": Ulong(known.record.version),
                 "super": known.record.is_super,
                 "links": [
@@ -52,7 +52,8 @@ def status(routes: Routes) -> dict[str, Any]:
     return told
 
 
-def _state_of(routes: Routes, known: Known) -> str:
+def state_of(routes: Routes, known: Known) -> str:
+    """What this node knows of another one."""
     if known.record.left:
         return "left"
     if known.lost_by is not None:

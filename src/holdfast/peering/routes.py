@@ -7,7 +7,7 @@ Source: esb-dynamic-routing §4; docs/adr/0015-routing.md.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from random import Random
 from typing import Any, Final
 from uuid import UUID
@@ -18,9 +18,7 @@ from holdfast.custody.forwarding import Forwarding
 from holdfast.custody.names.identity import Identities
 from holdfast.engine.clock import Clock
 from holdfast.engine.log import Log
-from holdfast.errors import ConfigError
 from holdfast.links.disk import Disk
-from holdfast.names import check_name
 from holdfast.peering.route_upkeep import Upkeep
 from holdfast.peers.neighbours.session_port import ControlKinds, Session
 from holdfast.routing import supers
@@ -28,8 +26,8 @@ from holdfast.routing.cost import MeasuredCost
 from holdfast.routing.linkstate import SUMMARY_ROWS_MAX, LinkStates
 from holdfast.routing.paths import Edges, Graph, Path
 from holdfast.routing.records import VERSION_END, VERSION_HIGH, Known
-from holdfast.routing.rows import SUMMARY_FIELDS, is_summary_row
-from holdfast.routing.topology import BANDWIDTH_BPS_DEFAULT, MICRO, Topology
+from holdfast.routing.rows import SUMMARY_FIELDS, is_summary_row, read_names
+from holdfast.routing.topology import BANDWIDTH_BPS_DEFAULT, DRAINED_MICRO, MICRO, Topology
 from holdfast.schema import is_whole_within
 from holdfast.settings.node import NodeConfig
 
@@ -70,9 +68,12 @@ class Routes:
         version: int,
         advertised_uuid: Callable[[], UUID],
         nodes_left: Callable[[], None],
+        is_draining: Callable[[], bool],
+        drained: Callable[[Set[str]], None],
     ) -> None:
         """`version`: of this life's first word, above those of earlier ones. `advertised_uuid`: who others hear that
-        our store is. `nodes_left`: called when nodes may have left the network."""
+        our store is. `nodes_left`: called when nodes may have left the network. `is_draining`: whether this node is
+        drained. `drained`: called with other nodes that are from now on."""
         self.clock = clock
         self._log = log
         self._identities = identities
@@ -82,6 +83,8 @@ class Routes:
         self._kinds = kinds
         self._first_version = version
         self._told_uuid = advertised_uuid
+        self._is_draining = is_draining
+        self._drained = drained
         self.topology = topology
         self.measured: dict[str, MeasuredCost] = {}
         """By neighbour, where costs are measured."""
@@ -123,6 +126,8 @@ class Routes:
         self.paths: dict[str, Path] = {}
         self.graph = Graph({})
         self._to_us: dict[str, Path] | None = None
+        self.drained: frozenset[str] = frozenset()
+        """Other nodes that are drained, as our table has it."""
         self._stores: dict[UUID, str] = {}
         self._stores_of = -1
         """Of how many words of records `_stores` was made."""
@@ -275,7 +280,8 @@ class Routes:
     # ------------------------------------------------------------------------------------------------ own words
 
     def _links(self) -> dict[str, int | None]:
-        return {name: cost if name in self.up else None for name, cost in self.costs.items()}
+        more = DRAINED_MICRO if self._is_draining() else 0
+        return {name: cost + more if name in self.up else None for name, cost in self.costs.items()}
 
     def _have_news(self) -> bool:
         own = self.states.own
@@ -312,6 +318,10 @@ class Routes:
             self.table = table
             self.changed_at = self.clock.now
             self._forwarding.change(table)
+        before_drained = self.drained
+        self.drained = frozenset(name for name, item in known.items() if name != self.name and item.record.drained)
+        if not self.drained <= before_drained:
+            self._drained(self.drained - before_drained)
         self._computed()
 
     def followed_by(self, computed: Callable[[], None], forgot: Callable[[str], None]) -> None:
@@ -324,6 +334,10 @@ class Routes:
     def knows(self, name: str) -> bool:
         """Whether it is a node of this network, in reach or not: messages for it may wait here."""
         return name in self.states.known or name in self.paths
+
+    def is_drained(self, name: str) -> bool:
+        """Whether that node says that it takes no new messages."""
+        return name in self.drained
 
     @property
     def edges(self) -> Edges:
@@ -399,7 +413,7 @@ class Routes:
         self._neighbours[self.paths[self.acting].next_hop].send(fields)
 
     def _hear_heartbeat(self, neighbour: Session, fields: dict[Any, Any]) -> None:
-        trace = self._names(fields.get("trace"))
+        trace = read_names(fields.get("trace"), TRACE_MAX)
         origin, target, digest = fields.get("from"), fields.get("to"), fields.get("digest")
         if (
             not trace
@@ -476,7 +490,7 @@ class Routes:
             self.wake()
 
     def _hear_resync(self, neighbour: Session, fields: dict[Any, Any]) -> None:
-        trace = self._names(fields.get("trace"))
+        trace = read_names(fields.get("trace"), TRACE_MAX)
         name = fields.get("node")
         if not trace or not isinstance(name, str):
             self.malformed(neighbour.name, "invalid resync; expected a node and a trace of names")
@@ -563,15 +577,6 @@ class Routes:
         )
 
     # ------------------------------------------------------------------------------------------------ reports
-
-    def _names(self, told: object) -> list[str]:
-        """A list of names, bounded; empty where it is none."""
-        if not isinstance(told, list) or not 0 < len(told) <= TRACE_MAX:
-            return []
-        try:
-            return [check_name(str(name)) for name in told] if all(isinstance(name, str) for name in told) else []
-        except ConfigError:
-            return []
 
     def malformed(self, neighbour: str, text: str) -> None:
         now = self.clock.now

@@ -21,6 +21,7 @@ from holdfast.peering import control
 from holdfast.peering.control import CONTROL_ADDRESS, ControlSender
 from holdfast.peering.liveness import FALSE_ALARM_S, MISSES_MAX, Act, Liveness
 from holdfast.peering.session_parts import SessionParts
+from holdfast.peers.neighbours.features import versions_of
 from holdfast.peers.neighbours.session_port import CONTROL_RESERVE
 from holdfast.peers.neighbours.session_states import TRANSITIONS, Happened, State
 from holdfast.peers.peer import Peer
@@ -91,6 +92,9 @@ class Neighbour:
         """Which life of the neighbour's it was, as its hello said."""
         self.version: int | None = None
         """The version of its forwarding table, as it last told."""
+        self.software: str | None = None
+        self.protocol: int | None = None
+        """Of its software, and of what it speaks, as its last open told; None of a version that tells none."""
         parts.times.add(self)
 
     @property
@@ -337,7 +341,7 @@ class Neighbour:
         else:
             told = properties.get(DIAL)
             dial = int(told) if is_whole(told) else None
-            if self.peer is not None and not self._yields_to(dial):
+            if self.peer is not None and not self._yields_to(dial, properties.get(STORE)):
                 self._refuse(peer, properties.get(STORE))
                 return
             old, self.peer = self.peer, None
@@ -350,6 +354,7 @@ class Neighbour:
         self.liveness.hold_time_s = self.config.hold_time_s
         if is_whole(theirs) and theirs > 0:
             self.liveness.hold_time_s = max(min(self.config.hold_time_s, theirs / 1000), 0.1)
+        self.software, self.protocol = versions_of(properties)
         store = properties.get(STORE)
         if isinstance(store, UUID):
             self._parts.stores.heard(self.name, store)
@@ -371,8 +376,9 @@ class Neighbour:
         peer.amqp.close(Error(Symbol(conditions.NOT_ALLOWED), text))
         peer.touch()
 
-    def _yields_to(self, dial: int | None) -> bool:
-        """Whether the connection we hold gives way to one that the neighbour's dial number `dial` brought.
+    def _yields_to(self, dial: int | None, store: object = None) -> bool:
+        """Whether the connection we hold gives way to one that the neighbour's dial number `dial` brought, with that
+        store. One with another store may be a second node of its name: only one that is silent gives way to that.
 
         RFC 4271 §6.8 with names for identifiers: of two that cross, both sides keep the one that the lower name
         dialled. Once its hello came by the one that we hold the neighbour has decided, and only a later dial of its
@@ -381,6 +387,9 @@ class Neighbour:
         assert self.peer is not None
         if self.clock.now - self.heard_at > self.config.keepalive_s:
             return True
+        ours = self._parts.catalog.ledger.neighbour_stores.get(self.name)
+        if self.established and isinstance(store, UUID) and ours is not None and store != ours:
+            return False
         if dial is not None and self.hello_dial is not None:
             return dial > self.hello_dial
         if not self.peer.dialled:

@@ -7,7 +7,7 @@ often.
 
 from typing import Final
 
-from holdfast.routing.topology import COST_MICRO_MAX, MICRO
+from holdfast.routing.topology import DRAINED_MICRO, MICRO
 
 LOSS_SHARE_MAX: Final = 0.9
 """A link that loses more costs no more than one that loses this much: it is about to be declared down."""
@@ -33,7 +33,7 @@ def measured_cost(given: int, *, round_trip_s: float, loss_share: float, backlog
     backlog_ms = max(0, backlog_bytes) * 8_000 / bandwidth_bps if bandwidth_bps > 0 else 0.0
     lost = min(max(0.0, loss_share), LOSS_SHARE_MAX)
     found = (max(given / MICRO, there_ms) + backlog_ms) / (1 - lost)
-    return min(max(given, round(found * MICRO)), COST_MICRO_MAX)
+    return min(max(given, round(found * MICRO)), DRAINED_MICRO - 1)
 
 
 class MeasuredCost:

@@ -9,6 +9,8 @@ from hashlib import blake2b
 from typing import Final, NamedTuple
 from uuid import UUID
 
+from holdfast.routing.topology import DRAINED_MICRO
+
 VERSION_END: Final = 2**63
 
 VERSION_HIGH: Final = VERSION_END - 2**20
@@ -53,6 +55,12 @@ class Record:
     left: bool = False
     is_super: bool = False
     fingerprint: int = field(init=False, compare=False)
+
+    @property
+    def drained(self) -> bool:
+        """Whether the node takes no new messages: all its links that are up have the cost that says so."""
+        costs = [cost for _, cost in self.links if cost is not None]
+        return bool(costs) and min(costs) >= DRAINED_MICRO
 
     def __post_init__(self) -> None:
         text = repr((self.name, self.version, self.links, self.store and self.store.hex, self.left, self.is_super))

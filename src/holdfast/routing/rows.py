@@ -50,6 +50,16 @@ def _name(what: str, value: object) -> str:
         raise Malformed(f"{what}: {error}") from None
 
 
+def read_names(told: object, most: int) -> list[str]:
+    """A list of 1 to `most` names; empty where it is none."""
+    if not isinstance(told, list) or not 0 < len(told) <= most or not all(isinstance(name, str) for name in told):
+        return []
+    try:
+        return [check_name(str(name)) for name in told]
+    except ConfigError:
+        return []
+
+
 def read_summary_row(row: object) -> tuple[str, Edition]:
     """Reads a row of a summary: a node and the version that is known. Raises Malformed."""
     if not isinstance(row, list) or not SUMMARY_FIELDS <= len(row) <= FIELDS_MAX:

@@ -104,3 +104,10 @@ def test_many_are_cut_and_counted() -> None:
     many = [[number, number] for number in range(1, 10, 2)]
     lines = status_lines(PLAIN | {"origins": [{"origin": "u", "gaps": many, "waiting": 1}]})
     assert "1, 3, 5, and 2 more" in lines[-1]
+
+
+def test_a_node_that_is_drained_says_so_first() -> None:
+    drain = {"since": "2026-11-30T02:00:00.000Z", "messages": 1, "in_transmission": 3, "dead_letters": 0}
+    lines = status_lines(PLAIN | {"drain": drain})
+    assert lines[1] == "being drained since 2026-11-30T02:00:00.000Z: 1 message left, 3 for other nodes"
+    assert not any("drained" in line for line in status_lines(PLAIN | {"drain": None}))

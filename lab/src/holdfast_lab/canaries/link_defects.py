@@ -122,7 +122,24 @@ def _removed_with_what_it_held(original: Function) -> Function:
     return remove
 
 
+def _links_of_one_end(original: Function) -> Function:
+    """A node that is drained ends the links to one of its queues only."""
+
+    def end_links(self: Any, queues: list[Any], why: str) -> None:
+        original(self, queues[:1], why)
+
+    return end_links
+
+
 LINK_CANARIES: Final = (
+    Canary(
+        name="drained-for-one",
+        sentence="A node that is drained ends the links to one of its queues only.",
+        target="endpoints.addresses.node_drain:NodeDrain._end_links",
+        signature="(self, queues: list[holdfast.broker.queue.Queue], why: str) -> None",
+        broken=_links_of_one_end,
+        expected="the node is drained, and links bring messages",
+    ),
     Canary(
         name="removed-with-what-it-held",
         sentence="A neighbour that a reload removes keeps what its senders had in their hands.",

@@ -71,6 +71,7 @@ KINDS: Final = {
     "earlier-version": "node",
     "ignores-rate": "node",
     "reload": "node",
+    "drain": "node",
     "cut": "link",
     "silent-cut": "link",
     "partition": "link",
@@ -91,7 +92,7 @@ WEARING: Final = frozenset(
 UP: Final = frozenset(
     {
         "full-disk", "refusing-disk", "slow-disk", "stalled-disk", "clock-step", "purge", "cut-clients",
-        "refusing-links", "forbid", "ignores-rate", "reload",
+        "refusing-links", "forbid", "ignores-rate", "reload", "drain",
     }
 )  # fmt: skip
 """Those of nodes under which none goes down."""

@@ -7,8 +7,10 @@ time is over, and `heal` undoes all.
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final
 
+from holdfast.core.node import NodeCore
 from holdfast.engine import events
 from holdfast.peers.neighbours import features
 from holdfast.peers.use import Use
@@ -28,6 +30,8 @@ from holdfast_lab.sim.store import Fate, Snapshot
 
 EARLIER: Final = tuple(feature for feature in features.ALL if feature != features.HOSTS)
 """What a node of an earlier version offers its neighbours."""
+LOOK_S: Final = 2.0
+"""How long who looks at all nodes waits for their answers."""
 AGAIN_S: Final = 0.2
 """How long a node is down that is started as another version."""
 
@@ -65,6 +69,10 @@ class Faults:
         self._refusing: dict[Use, int] = {}
         """Users who get no link now, and how many each may have."""
         self._forbidding: Counter[str] = Counter()
+        self._draining: Counter[str] = Counter()
+        """By node, how many drains are not over."""
+        self.looked = 0
+        """Views of the network that were asked for and answered."""
         for fault in plan:
             if KINDS[fault.kind] == "node":
                 bed.sim_nodes[fault.node]
@@ -119,6 +127,7 @@ class Faults:
             "earlier-version": self._degrade,
             "ignores-rate": self._ignore_rate,
             "reload": self._reload,
+            "drain": self._drain,
             "cut": self._cut,
             "silent-cut": self._cut,
             "partition": self._partition,
@@ -353,6 +362,44 @@ class Faults:
         for config in (without, now):
             node.post(events.ConfigRead(config=config))
 
+    def _drain(self, fault: Fault) -> None:
+        """As an operator drains the node, and resumes it later, in whichever life; both times he looks at all nodes."""
+        node = self.bed.sim_nodes[fault.node]
+        self._draining[fault.node] += 1
+        self._follow_drain(node)
+        if self._follow_drain not in node.on_turn:
+            node.on_turn.append(self._follow_drain)
+        self._later(fault.seconds, self._end_drain, node)
+
+    def _end_drain(self, node: SimNode) -> None:
+        self._draining[node.name] -= 1
+        self._follow_drain(node)
+
+    def _follow_drain(self, node: SimNode) -> None:
+        """Has it drained or resumed as it should be, between two turns."""
+        if node.core is not None and node.core.node_drain.active is not self._is_drained(node):
+            node.call(partial(self._set_drain, node))
+
+    def _is_drained(self, node: SimNode) -> bool:
+        return self._draining[node.name] > 0 and not self.over
+
+    def _set_drain(self, node: SimNode, core: NodeCore) -> None:
+        if core.stopping:
+            return
+        if self._is_drained(node):
+            changed = core.node_drain.begin()
+        else:
+            changed = core.node_drain.end()
+        if changed:
+            core.view.ask("", LOOK_S, self._looked)
+
+    def _looked(self, rows: list[dict[str, Any]], more: bool) -> None:
+        """Each node is told of once, in order."""
+        names = [row["node"] for row in rows]
+        if names != sorted(set(names)) or more:
+            raise Violation(f"a view of the network has {names}")
+        self.looked += 1
+
     # ------------------------------------------------------------------------------------------------ links
 
     def _cut(self, fault: Fault) -> None:
@@ -439,4 +486,5 @@ class Faults:
                 node.crash()
             if not node.up:
                 node.start()
+            self._follow_drain(node)
         self.bed.set_forwarding(frozenset())

@@ -26,6 +26,7 @@ from holdfast_lab.draws.drawn_clients import with_clients
 from holdfast_lab.draws.drawn_congestion import with_congestion
 from holdfast_lab.draws.drawn_counted import with_counted
 from holdfast_lab.draws.drawn_disks import with_disks, with_refusals
+from holdfast_lab.draws.drawn_drains import with_drains
 from holdfast_lab.draws.drawn_federation import with_federation
 from holdfast_lab.draws.drawn_guesses import with_guesses
 from holdfast_lab.draws.drawn_hostile import with_hostile, with_short_holds
@@ -86,6 +87,7 @@ DRAWS: Final[tuple[Draw, ...]] = (
     with_guesses,
     with_reloads,
     with_bounds,
+    with_drains,
 )
 """What is drawn on top of a plan: aims add knobs to those of the small bounds, and the wire takes one away again where
 LMDB lies under the nodes."""

@@ -56,6 +56,10 @@ EARLY_S: Final = 0.001
 """Beside two turns, what `_check_silence` allows: a turn begins later than its events came."""
 
 
+Arrival = events.Event | Readable | Callable[[NodeCore], None]
+"""What a turn takes, in the order in which it came."""
+
+
 class Observer(Protocol):
     """Observes a node from outside: the checkers."""
 
@@ -120,7 +124,7 @@ class SimNode:
         self.liar: Speech | None = None
         """Who alters what this node says and hears; nobody watches it then."""
         self.keep_records: tuple[str, ...] = ("session", "loss", "node")
-        self._inbox: list[events.Event | Readable] = []
+        self._inbox: list[Arrival] = []
         self._ends: dict[int, End] = {}
         self._reads = SimReads(self._feed, self._post)
         self._came_at: dict[int, float] = {}
@@ -234,7 +238,11 @@ class SimNode:
         """Adds an event, which the next turn takes."""
         self._post(event)
 
-    def _post(self, event: events.Event | Readable) -> None:
+    def call(self, function: Callable[[NodeCore], None]) -> None:
+        """Has the next turn call it, as a request that came would be carried out."""
+        self._post(function)
+
+    def _post(self, event: Arrival) -> None:
         if self.core is not None:
             self._inbox.append(event)
             self._wake()
@@ -256,6 +264,9 @@ class SimNode:
         for event in inbox:
             if isinstance(event, Readable):
                 self._reads.read(event.connection)
+                continue
+            if callable(event):
+                event(core)
                 continue
             if isinstance(event, events.ConnectionLost):
                 self._reads.lost(event.connection)

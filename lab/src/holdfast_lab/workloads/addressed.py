@@ -18,7 +18,7 @@ from holdfast_lab.base.client_history import Violation, make_key
 from holdfast_lab.base.contents import content_of, message_of
 from holdfast_lab.workloads.bare import Bare, Broken, Refused, connected
 from holdfast_lab.workloads.bed import Bed
-from holdfast_lab.workloads.common import RETRY_S, full_address
+from holdfast_lab.workloads.common import NOT_LOOKED_AT, RETRY_S, full_address
 
 BAD: Final[tuple[tuple[str | None, str], ...]] = (
     (None, conditions.PRECONDITION_FAILED),
@@ -108,8 +108,9 @@ class Addressed:
         self.open.discard(number)
         told = str(outcome.error.condition) if isinstance(outcome, Rejected) and outcome.error is not None else ""
         self.outcomes[told or type(outcome).__name__.lower()] += 1
-        # Nobody has looked where it goes while too many large messages are under way, or there is no place to wait.
-        unseen = told == conditions.RESOURCE_LIMIT_EXCEEDED or isinstance(outcome, Released)
+        # Nobody has looked where it goes while too many large messages are under way, there is no place to wait, or the
+        # node is drained.
+        unseen = told in NOT_LOOKED_AT or isinstance(outcome, Released)
         if condition and told != condition and not unseen:
             raise Violation(f"{key.decode()} goes nowhere: it ended as {outcome}, not rejected with {condition}")
         if isinstance(outcome, Accepted):

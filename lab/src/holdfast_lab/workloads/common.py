@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, ClassVar, Final, Protocol, TypeVar
 
 from holdfast.amqp.message.message import Message
+from holdfast.amqp.wire import conditions
 from holdfast.broker.entries.address import parse
 from holdfast.broker.entries.host_names import hosted
 from holdfast.client import (
@@ -32,6 +33,10 @@ MANAGE_LIMIT_S: Final = 10.0
 
 BREAKS: Final = (LinkError, ConnectionFailed, ConnectionEnded, ProducerConflict)
 """What ends a link or a connection under a program, which then makes another."""
+
+NOT_LOOKED_AT: Final = (conditions.RESOURCE_LIMIT_EXCEEDED, conditions.DETACH_FORCED)
+"""With which a message is rejected before anybody looks where it goes: there is no place for it, or its node, or the
+one that it is for, is drained."""
 
 Link = TypeVar("Link")
 

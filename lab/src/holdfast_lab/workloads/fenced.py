@@ -23,6 +23,7 @@ from holdfast_lab.base.fences import FENCED, QUEUES, ROOT, USERS, Fences
 from holdfast_lab.workloads.bare import Bare, Broken, Refused, connected
 from holdfast_lab.workloads.bed import Bed
 from holdfast_lab.workloads.common import (
+    NOT_LOOKED_AT,
     RETRY_S,
     check_not_refused,
     check_refused_stay_unseen,
@@ -112,12 +113,13 @@ class Fenced:
         key = make_key(self.me, number)
         open_ones.discard(number)
         told = str(outcome.error.condition) if isinstance(outcome, Rejected) and outcome.error is not None else ""
-        # Nobody has looked where it goes while there is no place to wait, or its turn was taken back.
-        if told != conditions.RESOURCE_LIMIT_EXCEEDED and not isinstance(outcome, Released):
+        # Nobody has looked where it goes while there is no place to wait, the node is drained, or its turn was taken
+        # back.
+        if told not in NOT_LOOKED_AT and not isinstance(outcome, Released):
             self._judge(user, "send", queue, "a message", refused=told == UNAUTHORIZED)
         if isinstance(outcome, Accepted):
             bed.history.accept(key)
-        elif isinstance(outcome, Released) or told in (UNAUTHORIZED, conditions.RESOURCE_LIMIT_EXCEEDED):
+        elif isinstance(outcome, Released) or told in (UNAUTHORIZED, *NOT_LOOKED_AT):
             bed.history.refuse(key, repr(outcome))
         else:
             raise Violation(f"{key.decode()} goes to {queue} at {self.node}, and is answered {outcome}")

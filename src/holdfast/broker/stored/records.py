@@ -171,6 +171,10 @@ SERVICE: Final = b"/"
 """Of a row of table `node`: the address that the name of a service means (endpoints/addresses/services.py)."""
 
 
+DRAIN: Final = b"node-drain"
+"""A row of table `node`: since when the node is drained (endpoints/addresses/node_drain.py)."""
+
+
 def service_key(name: str) -> bytes:
     return SERVICE + name.encode()
 

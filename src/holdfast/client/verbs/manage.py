@@ -43,11 +43,24 @@ def forget(args: argparse.Namespace) -> int:
 
 
 async def _forget(connection: Connection, args: argparse.Namespace) -> None:
-    answer = await connection.manage("FORGET", "holdfast:node", args.node)
+    mail = {"mail": "dead-letter"} if args.dead_letter else {"mail": "move", "to": args.move_to} if args.move_to else {}
+    answer = plain(await connection.manage("FORGET", "holdfast:node", args.node, mail))
     if args.json:
         print_json(answer)
-    else:
-        say(f"{args.node} forgotten")
+        return
+    say(f"{args.node} forgotten{_mail_of(args, answer)}")
+
+
+def _mail_of(args: argparse.Namespace, answer: dict[str, Any]) -> str:
+    """What became of the mail for a node that is forgotten; an older node does not say."""
+    told = ""
+    if "dead_lettered" in answer:
+        told += f": {counted(answer['dead_lettered'], 'message')} for it became dead letters"
+    if "moved" in answer:
+        told += f": {counted(answer['moved'], 'message')} for it go to {args.move_to}"
+    if answer.get("waiting"):
+        told += f"; {counted(answer['waiting'], 'message')} for it stay here: see --dead-letter and --move-to"
+    return told
 
 
 async def asked(

@@ -229,15 +229,15 @@ class Progress:
     """One line on a terminal, redrawn a few times a second; nothing in a pipe."""
 
     def __init__(self) -> None:
-        self._shown = sys.stderr.isatty()
+        self.is_shown = sys.stderr.isatty()
         self._next = 0.0
 
     def show(self, text: Callable[[], str]) -> None:
         now = time.monotonic()
-        if self._shown and now >= self._next:
+        if self.is_shown and now >= self._next:
             self._next = now + PROGRESS_S
             print(CLEAR_LINE + text(), end="", file=sys.stderr, flush=True)
 
     def clear(self) -> None:
-        if self._shown and self._next:
+        if self.is_shown and self._next:
             print(CLEAR_LINE, end="", file=sys.stderr, flush=True)

@@ -18,6 +18,7 @@ UNKNOWN: Final = "(unknown)"
 def status_lines(told: dict[str, Any]) -> list[str]:
     """All lines of it."""
     lines = [_node(told)]
+    lines += _drain(told.get("drain"))
     lines += [f"warning: {line}" for line in told.get("warnings") or ()]
     lines += [*storage_lines(told), *_logins(told), *_measures(told)]
     for name in ("queues", "refused", "links", "federation", "users", "sessions", "routes", "pacing", "paces", "paced"):
@@ -36,6 +37,14 @@ def _node(told: dict[str, Any]) -> str:
     if told.get("uptime_s") is not None:
         line += f", up {told['uptime_s']:.0f} s, {size(told.get('resident_bytes'))} resident"
     return f"{line}, store {told['store']}" if told.get("store") else line
+
+
+def _drain(told: object) -> list[str]:
+    """A line while the node is drained."""
+    if not isinstance(told, dict):
+        return []
+    left = f"{counted(told['messages'], 'message')} left, {told['in_transmission']} for other nodes"
+    return [f"being drained since {told['since']}: {left}"]
 
 
 def _logins_of(told: dict[str, Any]) -> dict[str, Any]:

@@ -11,6 +11,8 @@ from itertools import islice
 from typing import Final, Protocol
 
 from holdfast.broker.cursors.cursor import Cursor
+from holdfast.broker.entries import entry
+from holdfast.broker.entries.host_names import node_of
 from holdfast.broker.queue import Queue
 from holdfast.custody.dead_lettering import MOVED_BYTES, MOVED_COUNT, DeadLettering
 from holdfast.custody.hop.state import HopState
@@ -113,7 +115,8 @@ class Oversized:
         sent_by = [other.hop.name for other in sender.beside() if sequence in other.in_doubt.values()]
         if sent_by:
             reason += f"; {sent_by[0]!r} was sent it before, and may have delivered it"
-        self._dead_lettering.dead_letter_on_its_way(sender.queue, sequence, value, reason, sender.destination)
+        place = f"{entry.unpack(value).to}@{node_of(sender.destination)}"
+        self._dead_lettering.dead_letter_on_its_way(sender.queue, sequence, value, reason, place)
         sender.cursor.moved(sequence)
 
 

@@ -14,6 +14,9 @@ class Directory(Protocol):
     def knows(self, name: str) -> bool:
         """Whether a node of that name is in the topology."""
 
+    def is_drained(self, name: str) -> bool:
+        """Whether that node says that it takes no new messages."""
+
     def name_of_store(self, store: UUID) -> str | None:
         """The node that has, or had, that store, by its own record; None where no record says so."""
 

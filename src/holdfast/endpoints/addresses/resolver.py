@@ -4,6 +4,7 @@ Rules of this file: an address is hostile until checked; an invalid one raises R
 anything is created for it.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
@@ -61,7 +62,9 @@ class Resolver:
         dynamic_nodes: DynamicNodes,
         services: Services,
         authoriser: Authoriser,
+        admit: Callable[[Queue, str | None], None],
     ) -> None:
+        """`admit(queue, destination)` raises Refusal where that queue, or that other node, takes no new messages."""
         self._config = config
         self._catalog = catalog
         self._forwarding = forwarding
@@ -69,6 +72,7 @@ class Resolver:
         self.services = services
         self.authoriser = authoriser
         self.knows = forwarding.knows
+        self.admit = admit
 
     def address_of(self, text: str, host: str) -> Address:
         """Parses an address in that virtual host; the name of a service is the address that it is registered for."""

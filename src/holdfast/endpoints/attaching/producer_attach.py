@@ -79,6 +79,7 @@ class ProducerAttach:
             relay.refill()
             return
         told, found = self._resolver.terminus(peer, target, address)
+        self._resolver.admit(found.queue, found.destination)
         self._produce(peer, link, told, found, properties)
 
     def _produce(

@@ -34,6 +34,8 @@ ATTRIBUTES: Final = ("name", "identity", "type")
 """Of every entity."""
 ARGUMENTS: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
     (NODE, "WHERE"): ("message_id", "limit_s"),
+    (NODE, "FORGET"): ("mail", "to"),
+    (NODE, "NETWORK"): ("after", "limit_s"),
     (QUEUE, "QUERY"): ("after", "offset"),
     (QUEUE, "CREATE"): (
         "bytes_max",

@@ -40,6 +40,8 @@ class SessionStatus:
         return {
             "neighbour": neighbour.name,
             "state": neighbour.state.value,
+            "version": neighbour.software,
+            "protocol": neighbour.protocol,
             "since_s": round(self._clock.now - neighbour.since, 3),
             "reason": "" if neighbour.established else neighbour.reason,
             "last_end": neighbour.ended,

@@ -8,12 +8,14 @@ from collections.abc import Callable, Mapping, Sized
 from functools import partial
 from typing import Any
 
+from holdfast import __version__
 from holdfast.amqp.wire.types import Ulong
 from holdfast.broker.entries.host_names import DEFAULT_HOST
 from holdfast.custody.arrival.path_check import PathCheck
 from holdfast.custody.dead_lettering import DeadLettering
 from holdfast.custody.forwarding import Forwarding
 from holdfast.custody.names.identity import Identities
+from holdfast.endpoints.addresses.node_drain import NodeDrain
 from holdfast.endpoints.admission import Admission
 from holdfast.engine.clock import Clock
 from holdfast.engine.incidents import Incidents
@@ -35,6 +37,7 @@ from holdfast.peering.rate_control import RateControl
 from holdfast.peering.route_status import RoutesNow
 from holdfast.peers.limits.memory import Memory
 from holdfast.peers.logins import Logins
+from holdfast.peers.neighbours import features
 from holdfast.peers.peer import Peer
 from holdfast.peers.users import Users
 from holdfast.queue_links.links import QueueLinks
@@ -82,6 +85,7 @@ class NodeStatus:
         rates: RateControl,
         bindings: BindingControl,
         admission: Admission,
+        node_drain: NodeDrain,
         started_at: float,
         resident_bytes: Callable[[], int],
     ) -> None:
@@ -96,10 +100,13 @@ class NodeStatus:
         tells("node", lambda: config.name)
         tells("store", lambda: str(identities.store_uuid))
         tells("former_store", lambda: None if identities.former is None else str(identities.former.uuid))
+        tells("version", lambda: __version__)
+        tells("protocol", lambda: features.PROTOCOL)
         tells("uptime_s", lambda: round(clock.now - started_at, 3))
         tells("resident_bytes", lambda: Ulong(resident_bytes()))
         tells("room_bytes", lambda: room.bytes)
         self._brief = list(self._parts)
+        tells("drain", node_drain.status)
         tells("memory", memory.status)
         tells_host("users", users.status)
         tells("logins", logins.status)

@@ -112,6 +112,7 @@ def _of_disk(told: Mapping[str, Any], commits: CommitTimes) -> Iterator[Metric]:
 
 
 def _of_clients(told: Mapping[str, Any]) -> Iterator[Metric]:
+    yield _gauge("holdfast_drained", "1 while the node is drained: it takes no new messages", told["drain"] is not None)
     yield _gauge("holdfast_connections", "Open connections", told["connections"])
     users, logins = told["users"], told["logins"]
     for name, key, text in (

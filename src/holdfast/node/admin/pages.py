@@ -52,8 +52,12 @@ class Pages:
         reason = self._why_not()
         if not reason:
             async with self._lock:
-                disk = (await self._fields())["disk"]
-            reason = "" if disk["state"] == "ok" else f"the store takes nothing: {disk['reason'] or disk['state']}"
+                fields = await self._fields()
+            disk = fields["disk"]
+            if disk["state"] != "ok":
+                reason = f"the store takes nothing: {disk['reason'] or disk['state']}"
+            elif fields["drain"] is not None:
+                reason = f"the node is drained since {fields['drain']['since']}"
         return Answered(503, f"{reason}\n".encode()) if reason else Answered(200, b"ready\n")
 
     async def _fields(self) -> Fields:

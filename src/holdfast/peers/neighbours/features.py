@@ -3,10 +3,13 @@
 Rules of this file: a node of an earlier version offers fewer of them, and only gets what it understands.
 """
 
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
 
+from holdfast import __version__
 from holdfast.amqp.wire.performatives import Open
+from holdfast.amqp.wire.types import Symbol, Ulong
+from holdfast.schema import is_whole_within
 
 CUSTODY: Final = "holdfast:custody"
 """It is a node, and speaks the protocol of custody."""
@@ -19,6 +22,22 @@ HOSTS: Final = "holdfast:hosts"
 BINDINGS: Final = "holdfast:bindings"
 """It speaks of the bindings of topics (docs/federation.md)."""
 ALL: Final = (CUSTODY, ALIASES, PACING, HOSTS, BINDINGS)
+
+PROTOCOL: Final = 1
+"""The version of what nodes say to each other, for people: what two nodes use is decided by the features of both."""
+VERSION_KEY: Final = Symbol("version")
+PROTOCOL_KEY: Final = Symbol("holdfast:protocol")
+VERSION_CHARACTERS_MAX: Final = 40
+
+VERSIONS: Final[Mapping[Symbol, Any]] = {VERSION_KEY: __version__, PROTOCOL_KEY: Ulong(PROTOCOL)}
+"""Properties of an open, told to nodes alone."""
+
+
+def versions_of(properties: Mapping[Any, Any]) -> tuple[str | None, int | None]:
+    """The software and the protocol version that the other end's open tells; None where it tells none."""
+    version, protocol = properties.get(VERSION_KEY), properties.get(PROTOCOL_KEY)
+    told = version[:VERSION_CHARACTERS_MAX] if isinstance(version, str) and not isinstance(version, Symbol) else None
+    return told, int(protocol) if is_whole_within(protocol, 0, 2**32) else None
 
 
 def offered_by(theirs: Open | None, ours: Iterable[str] = ALL) -> frozenset[str]:

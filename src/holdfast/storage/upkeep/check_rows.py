@@ -306,5 +306,6 @@ NODE_WORDS: Final[dict[bytes, Callable[[bytes], object]]] = {
     custody_records.NAME: bytes.decode,
     custody_records.FIRST_NAME: bytes.decode,
     custody_records.WAITED: custody_records.unpack_waited,
+    records.DRAIN: records.unpack_map,
 }
 """By the whole key."""

@@ -1,0 +1,87 @@
+"""`holdfast network status`, `drain` and `resume`: what a person sees, and a node that is emptied."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import __version__
+from holdfast.client.verbs.network import duration, network_lines
+from support.process import NodeProcess, run_holdfast
+
+ROW: dict[str, Any] = {
+    "node": "ewr", "state": "up", "age_s": 0.2, "version": "0.1.0", "protocol": 1, "uptime_s": 60, "messages": 120,
+    "in_transmission": 3, "oldest_s": 4, "dead_letters": 0, "sessions_up": 1, "sessions": 2, "links": 6,
+    "connections": 2, "room_bytes": 10 * 2**30, "warnings": 0, "disk_fails": False, "drained": False, "owed": {},
+}  # fmt: skip
+SILENT = {"node": "lga", "state": "up", "age_s": None}
+LIMIT_S = 100.0
+
+
+def test_a_row_for_each_node_and_a_line_for_what_else_is_to_be_known() -> None:
+    gone = ROW | {"node": "jfk", "state": "unreachable", "age_s": 420.0, "drained": True}
+    short = ROW | {"node": "hub", "warnings": 2, "disk_fails": True, "owed": {"jfk": 12}, "drained": True}
+    lines = network_lines([ROW, short, gone, SILENT, {"node": "x", "state": "lost", "age_s": None}])
+    assert lines[0].split() == [
+        "node", "state", "version", "messages", "in", "transit", "oldest", "dead", "sessions", "links", "room",
+    ]  # fmt: skip
+    assert lines[1].split() == ["ewr", "up", "0.1.0", "120", "3", "4", "s", "0", "1", "of", "2", "6", "10.0", "GiB"]
+    assert lines[2].split()[:2] == ["hub", "drained"] and lines[3].split()[:2] == ["jfk", "unreachable"]
+    assert lines[4].split() == ["lga", "up", *["-"] * 8] and lines[5].split()[:2] == ["x", "lost"]
+    assert lines[6:] == [
+        "",
+        "hub: its disk takes nothing",
+        "hub: 2 warnings; `holdfast status` there tells more",
+        "hub: 12 messages for jfk, which is drained or gone",
+        "jfk: as of 7 min ago",
+        "lga: no answer; its version may know no such question",
+    ]
+    assert max(map(len, lines)) <= 100
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0 s"), (119.9, "120 s"), (120, "2 min"), (7199, "119 min"), (7200, "2 h"), (200_000, "2 d"), (None, None)],
+)
+def test_seconds_for_people(seconds: float | None, text: str | None) -> None:
+    assert duration(seconds) == text
+
+
+async def run(node: NodeProcess, line: str, *, stdin: str | None = None, code: int = 0) -> tuple[str, str]:
+    ended = await run_holdfast(*line.split(), "--url", node.url, stdin=stdin)
+    assert ended.code == code, (ended.stdout, ended.stderr)
+    return ended.stdout, ended.stderr
+
+
+async def test_a_node_is_drained_empty_and_resumed(tmp_path: Path) -> None:
+    file = tmp_path / "hub.toml"
+    file.write_text(f'[node]\nname = "hub"\ndata = "{tmp_path}/store"\n[[queue]]\nname = "work"\n')
+    async with asyncio.timeout(LIMIT_S), await NodeProcess.start(config=file) as node:
+        await run(node, "send work", stdin="1\n2\n")
+        out, _ = await run(node, "network status --json")
+        [row] = json.loads(out)
+        assert (row["node"], row["messages"], row["version"], row["drained"]) == ("hub", 2, __version__, False)
+        out, _ = await run(node, "drain --no-wait")
+        assert out == "hub holds 2 messages, 0 for other nodes; others hold 0 for it\n"
+        _, told = await run(node, "send work --retry 0", stdin="3\n", code=1)
+        assert "node 'hub' is being drained: it takes no new messages; send to another node" in told
+        waiting = asyncio.create_task(run(node, "drain"))
+        out, _ = await run(node, "receive work --count 2")
+        assert out == "1\n2\n"
+        out, told = await waiting
+        assert out == "hub is empty\n" and "hub was being drained already, since" in told
+        await node.kill()
+        await node.restart()
+        assert "node 'hub' is being drained" in node.stderr
+        out, _ = await run(node, "network status")
+        assert out.splitlines()[1].split()[:2] == ["hub", "drained"]
+        out, _ = await run(node, "drain --json")
+        assert json.loads(out) == {
+            "node": "hub", "messages": 0, "in_transmission": 0, "dead_letters": 0, "owed": 0, "unknown": [],
+        }  # fmt: skip
+        assert await run(node, "resume") == ("hub takes new messages again\n", "")
+        assert await run(node, "resume") == ("hub takes new messages already\n", "")
+        await run(node, "send work", stdin="3\n")
+        assert await node.stop() == 0
