@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tools"))
 from imports import BESIDE, import_graph
 
 CLEAN = (
-    "access", "amqp", "broker", "cli", "client", "core", "custody", "endpoints", "engine", "federation", "links",
+    "access", "amqp", "broker", "cli", "client", "core", "custody", "endpoints", "engine", "federation", "fleet", "links",
     "management", "node", "pacing", "peering", "peers", "queue_links", "routing", "selectors", "settings", "state",
     "steps", "storage", "telemetry",
 )  # fmt: skip

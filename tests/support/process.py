@@ -53,9 +53,10 @@ class NodeProcess:
     same arguments.
     """
 
-    def __init__(self, arguments: Sequence[str], log: Path | None = None) -> None:
+    def __init__(self, arguments: Sequence[str], log: Path | None = None, directory: Path | None = None) -> None:
         self.arguments = tuple(arguments)
         self._log = log
+        self._directory = directory
         self.ready: dict[str, str] = {}
         self._stderr: list[str] = []
         self._stdout: list[str] = []
@@ -95,7 +96,7 @@ class NodeProcess:
         arguments = list(self.arguments)
         if same_port and self.ready:
             arguments[arguments.index("--listen") + 1] = self.ready["amqp"]
-        self._process = await _spawn(arguments, log=self._log)
+        self._process = await _spawn(arguments, log=self._log, directory=self._directory)
         came = asyncio.get_running_loop().create_future()
         self._readers = [
             asyncio.create_task(self._read_stdout(self._process.stdout, came)),
@@ -223,7 +224,7 @@ async def run_holdfast(*arguments: str, stdin: str | None = None, limit_s: float
 
 
 async def _spawn(
-    arguments: Sequence[str], *, stdin: bool = False, log: Path | None = None
+    arguments: Sequence[str], *, stdin: bool = False, log: Path | None = None, directory: Path | None = None
 ) -> asyncio.subprocess.Process:
     with nullcontext(asyncio.subprocess.PIPE) if log is None else log.open("ab") as stderr:
         return await asyncio.create_subprocess_exec(
@@ -235,4 +236,5 @@ async def _spawn(
             stdout=asyncio.subprocess.PIPE,
             stderr=stderr,
             limit=16 * 1024 * 1024,
+            cwd=directory,
         )
