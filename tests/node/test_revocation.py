@@ -11,7 +11,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
-from holdfast.engine.events import BytesReceived, ConnectionLost, Secured, SecuringFailed
+from holdfast.engine.events import BytesReceived, Connect, ConnectionLost, Secured, SecuringFailed
 from holdfast.errors import ConfigError
 from holdfast.fleet import authority as ca
 from holdfast.fleet.authority import Authority, Revoked, read_request
@@ -19,6 +19,7 @@ from holdfast.names import HostPort
 from holdfast.node.network import revocation
 from holdfast.node.network.revocation import Issued, issued, read_revoked
 from holdfast.node.tls import TlsFiles
+from holdfast.settings.neighbours import NeighbourConfig
 from node.fakes import LIMIT_S, FakeCore, Running, echo, read, settings
 from support.fleets import Fleet
 
@@ -178,3 +179,25 @@ def test_a_fleet_gives_its_sites_lists_that_nodes_read(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path)
     site = fleet.enrolled("ewr")
     assert read_revoked(site.revocations_file) == frozenset()
+
+
+async def test_a_neighbour_that_is_dialled_may_be_revoked_too(authority: Authority, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    there, here = Node(authority, tmp_path / "a"), Node(authority, tmp_path / "b")
+    serial = x509.load_pem_x509_certificate((tmp_path / "a" / "hub.pem").read_bytes()).serial_number
+    core = FakeCore(echo)
+    async with Running(core, there.settings) as hub:
+        neighbours = (NeighbourConfig(name="hub", remote=f"127.0.0.1:{hub.port}", tls=True),)
+        given = replace(here.settings, core=replace(here.settings.core, neighbours=neighbours))
+        ours = FakeCore()
+        async with Running(ours, given) as running:
+            running.runtime._execute(Connect(neighbour="hub"))
+            await ours.until(Secured)
+            here.revoke([serial])
+            certificates = running.runtime._certificates
+            assert certificates is not None and certificates.reload_changed()
+            assert "is revoked" in (await ours.until(ConnectionLost)).reason
+            running.runtime._execute(Connect(neighbour="hub"))
+            assert "is revoked" in (await ours.until(ConnectionLost, 2)).reason
+            assert len(ours.of(Secured)) == 1

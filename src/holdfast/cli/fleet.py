@@ -8,7 +8,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from holdfast.cli.arguments import COUNT, Verbs, add_json_option, add_verb, number_of, positive_seconds, some_text
+from holdfast.cli.arguments import (
+    COUNT,
+    YEAR_S,
+    Verbs,
+    add_json_option,
+    add_verb,
+    number_of,
+    positive_seconds,
+    some_text,
+)
 from holdfast.errors import missing_package
 
 HOURS: Final = number_of(0.01, 24 * 366, "hours", float)
@@ -155,6 +164,10 @@ def _add_site(actions: "Verbs[argparse.ArgumentParser]") -> None:
     )
     parser.add_argument("token", metavar="FILE", help="the file with the token; - reads standard input")
     _site_option(parser)
+    parser.add_argument(
+        "--retry", type=YEAR_S, default=60.0, metavar="S",
+        help="how long to try while the service does not answer (default %(default)g); asking again costs nothing",
+    )  # fmt: skip
     parser.set_defaults(run=_sites("enrol"))
 
     parser = add_verb(

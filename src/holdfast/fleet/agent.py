@@ -21,27 +21,36 @@ RETRY_S_MAX: Final = 300.0
 
 
 class Reload(NamedTuple):
-    """How the node is told that its configuration has changed: a command, or nothing."""
+    """How the node is told that its configuration has changed: a command and its arguments, or nothing."""
 
-    command: str | None
+    words: tuple[str, ...]
 
     def run(self) -> None:
         """HoldfastError with what the command said where it failed."""
-        if self.command is None:
+        if not self.words:
             return
+        command = self.words[0]
         try:
-            done = subprocess.run(
-                shlex.split(self.command), capture_output=True, text=True, timeout=RELOAD_S_MAX, check=False
-            )
-        except (OSError, ValueError) as error:
-            raise ConfigError(f"invalid value {self.command!r} for --reload ({error}); expected a command") from None
+            done = subprocess.run(self.words, capture_output=True, text=True, timeout=RELOAD_S_MAX, check=False)
+        except OSError as error:
+            raise ConfigError(f"--reload: {command!r} cannot be run ({error.strerror}); give a command") from None
         except subprocess.TimeoutExpired:
-            raise HoldfastError(f"{self.command!r} has not ended in {RELOAD_S_MAX:g} s") from None
+            raise HoldfastError(f"--reload: {command!r} has not ended in {RELOAD_S_MAX:g} s") from None
         if done.returncode != 0:
             said = (done.stderr or done.stdout).strip().splitlines()
-            raise HoldfastError(
-                f"{self.command!r} ended with {done.returncode}: {said[-1] if said else 'it said nothing'}"
-            )
+            text = f"--reload: {command!r} ended with {done.returncode}"
+            raise HoldfastError(f"{text}: {said[-1] if said else 'it said nothing'}")
+
+
+def reload_by(command: str | None) -> Reload:
+    """That command, split as a shell does; None: nothing is run. ConfigError where it is none."""
+    try:
+        words = () if command is None else tuple(shlex.split(command))
+    except ValueError as error:
+        raise ConfigError(f"invalid value {command!r} for --reload ({error}); expected a command") from None
+    if command is not None and not words:
+        raise ConfigError("invalid value '' for --reload; expected a command")
+    return Reload(words)
 
 
 class Agent:

@@ -6,9 +6,12 @@ asks for changes is answered when there is one, so that a push reaches it at onc
 
 import asyncio
 import secrets
+import socket
 import ssl
 import time
+from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -21,8 +24,8 @@ from holdfast.fleet.enrolment import Enrolment
 from holdfast.fleet.wire import REQUEST_BYTES_MAX, WAIT_S_MAX, line
 from holdfast.names import HostPort
 
-CONNECTIONS_MAX: Final = 1_000
-"""Each site that waits for changes has one."""
+CONNECTIONS_MAX: Final = 900
+"""Each site that waits for changes has one. A process may have 1,024 files open, if nobody says otherwise."""
 ADDRESS_CONNECTIONS_MAX: Final = 100
 REQUEST_S: Final = 60.0
 """From a connection to the end of its request, TLS included: a satellite's link is slow."""
@@ -32,6 +35,8 @@ LOOK_S: Final = 0.5
 CERTIFICATE_S: Final = 86_400.0
 NONCE_BYTES: Final = 18
 STOP_S: Final = 2.0
+BACKLOG: Final = 128
+ACCEPT_RETRY_S: Final = 1.0
 
 
 class Service:
@@ -44,7 +49,8 @@ class Service:
         self._log = log
         self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._context.minimum_version = ssl.TLSVersion.TLSv1_2
-        self._addresses: dict[str, int] = {}
+        self._addresses: Counter[str] = Counter()
+        """Connections by address."""
         self._changed = asyncio.Event()
         """Set, and replaced, when sites have something new to take."""
         self._stopped = asyncio.Event()
@@ -53,22 +59,22 @@ class Service:
     async def run(self, where: HostPort, on_ready: Callable[[str], None]) -> None:
         """`on_ready` gets HOST:PORT. Raises OSError if it cannot listen there."""
         self._certify()
-        server = await asyncio.start_server(
-            self._connected, where.host, where.port, ssl=self._context, limit=REQUEST_BYTES_MAX,
-            ssl_handshake_timeout=REQUEST_S, ssl_shutdown_timeout=STOP_S,
-        )  # fmt: skip
-        on_ready(str(where._replace(port=server.sockets[0].getsockname()[1])))
-        watching = [asyncio.ensure_future(self._watch()), asyncio.ensure_future(self._certify_daily())]
-        stopped = asyncio.ensure_future(self._stopped.wait())
-        try:
-            done, _ = await asyncio.wait([*watching, stopped], return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                task.result()
-        finally:
-            server.close()
-            for task in (*watching, stopped, *self._tasks):
-                task.cancel()
-            await asyncio.gather(*watching, stopped, *self._tasks, return_exceptions=True)
+        family = socket.AF_INET6 if ":" in where.host else socket.AF_INET
+        with socket.create_server((where.host, where.port), family=family, backlog=BACKLOG) as listener:
+            listener.setblocking(False)
+            on_ready(str(where._replace(port=listener.getsockname()[1])))
+            working = {
+                asyncio.ensure_future(each)
+                for each in (self._accept(listener), self._watch(), self._certify_daily(), self._stopped.wait())
+            }
+            try:
+                done, _ = await asyncio.wait(working, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    task.result()
+            finally:
+                for task in (*working, *self._tasks):
+                    task.cancel()
+                await asyncio.gather(*working, *self._tasks, return_exceptions=True)
 
     def stop(self) -> None:
         self._stopped.set()
@@ -101,27 +107,50 @@ class Service:
                 self._changed.set()
                 self._changed = asyncio.Event()
 
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        address = str(writer.get_extra_info("peername")[0])
-        here = self._addresses.get(address, 0)
-        if here >= ADDRESS_CONNECTIONS_MAX or len(self._tasks) >= CONNECTIONS_MAX:
-            writer.transport.abort()
-            return
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
-        self._addresses[address] = here + 1
+    async def _accept(self, listener: socket.socket) -> None:
+        """Each connection counts from here on, before a byte of TLS."""
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                accepted, whence = await loop.sock_accept(listener)
+            except OSError as error:
+                self._log(f"cannot accept connections ({error.strerror}); trying again in {ACCEPT_RETRY_S:g} s")
+                await asyncio.sleep(ACCEPT_RETRY_S)
+                continue
+            address = str(whence[0])
+            if self._addresses[address] >= ADDRESS_CONNECTIONS_MAX or len(self._tasks) >= CONNECTIONS_MAX:
+                accepted.close()
+                continue
+            self._addresses[address] += 1
+            task = loop.create_task(self._connected(accepted, address))
+            self._tasks.add(task)
+            task.add_done_callback(partial(self._ended, address))
+
+    def _ended(self, address: str, task: "asyncio.Task[None]") -> None:
+        self._tasks.discard(task)
+        self._addresses[address] -= 1
+        if not self._addresses[address]:
+            del self._addresses[address]
+
+    async def _connected(self, accepted: socket.socket, address: str) -> None:
+        loop = asyncio.get_running_loop()
+        reader = asyncio.StreamReader(limit=REQUEST_BYTES_MAX)
+        protocol = asyncio.StreamReaderProtocol(reader)
+        try:
+            transport, _ = await loop.connect_accepted_socket(
+                lambda: protocol, accepted, ssl=self._context, ssl_handshake_timeout=REQUEST_S,
+                ssl_shutdown_timeout=STOP_S,
+            )  # fmt: skip
+        except OSError:
+            return  # no TLS, or too slow
+        writer = asyncio.StreamWriter(transport, protocol, reader, loop)
         try:
             await self._serve(reader, writer, address)
-        except (OSError, TimeoutError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+        except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             pass  # the site is gone, or says no line: it asks again
         except HoldfastError as error:
             self._log(f"a request from {address} failed: {error}")
         finally:
-            self._tasks.discard(task)
-            self._addresses[address] -= 1
-            if not self._addresses[address]:
-                del self._addresses[address]
             writer.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, address: str) -> None:

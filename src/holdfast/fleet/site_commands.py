@@ -12,8 +12,8 @@ from typing import Final
 
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.fleet import private_files
-from holdfast.fleet.agent import Agent, Reload, retry_s
-from holdfast.fleet.caller import Caller
+from holdfast.fleet.agent import Agent, reload_by, retry_s
+from holdfast.fleet.caller import Caller, Unreachable
 from holdfast.fleet.provision import PROVISION_BYTES_MAX, Provision
 from holdfast.fleet.site import SiteDirectory
 from holdfast.fleet.tokens import TOKEN_CHARACTERS_MAX, Token, parse_token
@@ -22,16 +22,30 @@ from holdfast.names import HostPort, parse_host_port
 from holdfast.units import iso8601
 
 FINGERPRINT_DIGITS: Final = 64
+RETRY_S: Final = 1.0
+"""Between two attempts to enrol."""
 
 
 def enrol(args: argparse.Namespace) -> int:
-    """`args`: site, token (a file, or -)."""
+    """`args`: site, token (a file, or -), retry (seconds)."""
     token = _token(args.token)
     site = SiteDirectory(Path(args.site))
     state = site.state()
     if state is not None and state.fingerprint != token.fingerprint:
         raise ConfigError(f"{args.site} is of another fleet; give a new directory")
-    text = _caller(token.service, args).enrol(site, token)
+    caller = _caller(token.service, args)
+    ends_at, is_told = time.monotonic() + args.retry, False
+    while True:
+        try:
+            text = caller.enrol(site, token)
+            break
+        except Unreachable as error:
+            if time.monotonic() >= ends_at:
+                raise
+            if not is_told:
+                say(f"holdfast fleet enrol: {error}; trying for {args.retry:g} s", file=sys.stderr)
+                is_told = True
+            time.sleep(min(RETRY_S, max(0.0, ends_at - time.monotonic())))
     _installed(site.install(text, token.fingerprint, time.time()), args.site)
     return 0
 
@@ -61,7 +75,7 @@ def agent(args: argparse.Namespace) -> int:
     site = SiteDirectory(Path(args.site))
     service = site.known().service
     caller = _caller(parse_host_port("the fleet's service", service, port_min=1), args)
-    working = Agent(site, caller, Reload(args.reload), time.time, _log)
+    working = Agent(site, caller, reload_by(args.reload), time.time, _log)
     if args.once:
         working.step(wait=False)
         working.step(wait=False)  # a renewal or a configuration may have come: the fleet is told
