@@ -225,7 +225,7 @@ async def test_a_service_that_does_not_answer_is_one_line(running: Running) -> N
 
 
 def agent_of(running: Running, node: str, reload: str | None, log: list[str]) -> Agent:
-    return Agent(running.fleet.site(node), running.caller(), reload_by(reload), time.time, log.append)
+    return Agent(running.fleet.site(node), running.caller(), reload_by("--reload", reload), time.time, log.append)
 
 
 async def test_a_node_that_refuses_its_configuration_keeps_the_one_of_before(running: Running) -> None:
@@ -281,7 +281,7 @@ async def test_a_refusal_of_the_service_is_its_own_text(running: Running) -> Non
 def test_a_command_that_fails_is_one_line(command: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(agents, "RELOAD_S_MAX", 0.05 if "sleep" in command else 20.0)
     with pytest.raises(HoldfastError, match=said) as found:
-        reload_by(command).run()
+        reload_by("--reload", command).run()
     assert "\n" not in str(found.value)
 
 

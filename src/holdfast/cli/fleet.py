@@ -37,6 +37,7 @@ def add(verbs: "Verbs[argparse.ArgumentParser]") -> "Verbs[argparse.ArgumentPars
     _add_fleet(actions)
     _add_configuration(actions)
     _add_site(actions)
+    _add_software(actions)
     return actions
 
 
@@ -153,6 +154,51 @@ def _add_configuration(actions: "Verbs[argparse.ArgumentParser]") -> None:
     _dir_option(parser)
     add_json_option(parser)
     parser.set_defaults(run=_operators("show_versions"))
+
+
+def _add_software(actions: "Verbs[argparse.ArgumentParser]") -> None:
+    parser = add_verb(
+        actions,
+        "bundle",
+        "makes a file with this version of Holdfast and all that it needs, for sites without internet",
+        "holdfast fleet bundle holdfast.bundle --source ./holdfast --dir ./fleet",
+    )
+    parser.add_argument("out", metavar="FILE", help="the file; it is for machines and a Python like these")
+    _dir_option(parser)
+    parser.add_argument("--source", required=True, metavar="DIR", help="the directory of Holdfast's source")
+    _passphrase_option(parser)
+    add_json_option(parser)
+    parser.set_defaults(run=_operators("bundle"))
+
+    parser = add_verb(
+        actions,
+        "upgrade",
+        "at a site: installs a bundle beside the version that runs, switches to it, and goes back if that fails",
+        "holdfast fleet upgrade holdfast.bundle --site /var/lib/holdfast --prefix /opt/holdfast",
+    )
+    parser.add_argument("bundle", metavar="FILE", help="the file of `bundle`")
+    _site_option(parser)
+    _prefix_options(parser)
+    parser.set_defaults(run=_sites("upgrade"))
+
+    parser = add_verb(
+        actions,
+        "downgrade",
+        "at a site: switches to the version before the last upgrade",
+        "holdfast fleet downgrade --prefix /opt/holdfast --restart 'systemctl restart holdfast'",
+    )
+    _prefix_options(parser)
+    parser.set_defaults(run=_sites("downgrade"))
+
+
+def _prefix_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--prefix", required=True, metavar="DIR", help="where the versions are; the node runs DIR/current/bin/holdfast"
+    )
+    parser.add_argument(
+        "--restart", metavar="COMMAND",
+        help="run this after the switch; if it fails, switch back. No shell reads it (default: nothing)",
+    )  # fmt: skip
 
 
 def _add_site(actions: "Verbs[argparse.ArgumentParser]") -> None:

@@ -21,36 +21,37 @@ RETRY_S_MAX: Final = 300.0
 
 
 class Reload(NamedTuple):
-    """How the node is told that its configuration has changed: a command and its arguments, or nothing."""
+    """How the node is told that something has changed: a command with its arguments, as `option` gives it, or
+    nothing."""
 
+    option: str
     words: tuple[str, ...]
 
     def run(self) -> None:
         """HoldfastError with what the command said where it failed."""
         if not self.words:
             return
-        command = self.words[0]
+        where = f"{self.option}: {self.words[0]!r}"
         try:
             done = subprocess.run(self.words, capture_output=True, text=True, timeout=RELOAD_S_MAX, check=False)
         except OSError as error:
-            raise ConfigError(f"--reload: {command!r} cannot be run ({error.strerror}); give a command") from None
+            raise ConfigError(f"{where} cannot be run ({error.strerror}); give a command") from None
         except subprocess.TimeoutExpired:
-            raise HoldfastError(f"--reload: {command!r} has not ended in {RELOAD_S_MAX:g} s") from None
+            raise HoldfastError(f"{where} has not ended in {RELOAD_S_MAX:g} s") from None
         if done.returncode != 0:
             said = (done.stderr or done.stdout).strip().splitlines()
-            text = f"--reload: {command!r} ended with {done.returncode}"
-            raise HoldfastError(f"{text}: {said[-1] if said else 'it said nothing'}")
+            raise HoldfastError(f"{where} ended with {done.returncode}: {said[-1] if said else 'it said nothing'}")
 
 
-def reload_by(command: str | None) -> Reload:
+def reload_by(option: str, command: str | None) -> Reload:
     """That command, split as a shell does; None: nothing is run. ConfigError where it is none."""
     try:
         words = () if command is None else tuple(shlex.split(command))
     except ValueError as error:
-        raise ConfigError(f"invalid value {command!r} for --reload ({error}); expected a command") from None
+        raise ConfigError(f"invalid value {command!r} for {option} ({error}); expected a command") from None
     if command is not None and not words:
-        raise ConfigError("invalid value '' for --reload; expected a command")
-    return Reload(words)
+        raise ConfigError(f"invalid value '' for {option}; expected a command")
+    return Reload(option, words)
 
 
 class Agent:

@@ -17,6 +17,7 @@ from typing import Any, Final
 from holdfast import __version__
 from holdfast.columns import counted, table
 from holdfast.errors import ConfigError, HoldfastError
+from holdfast.fleet import bundle as bundles
 from holdfast.fleet import private_files, tokens, versions
 from holdfast.fleet.authority import Authority, fingerprint, read_request
 from holdfast.fleet.directory import FleetDirectory, certify, create, provision_for
@@ -166,6 +167,19 @@ def rollback(args: argparse.Namespace) -> int:
     """`args`: dir, to (version or None), wait (seconds or None), json."""
     fleet = FleetDirectory(Path(args.dir))
     return _show(fleet, versions.roll_back(fleet, args.to), args)
+
+
+def bundle(args: argparse.Namespace) -> int:
+    """`args`: dir, out, source, passphrase_file, json."""
+    fleet = FleetDirectory(Path(args.dir))
+    authority = _authority(fleet, args.passphrase_file)
+    made = bundles.make(Path(args.source), Path(args.out), authority)
+    if args.json:
+        say(json_line({**made._asdict(), "file": args.out}))
+        return 0
+    what = f"{counted(len(made.files), 'wheel')} for Python {made.python} on {made.machine}"
+    say(f"bundle {made.name}: {args.out}, {what}", "install it at a site by `holdfast fleet upgrade`")
+    return 0
 
 
 def _show(fleet: FleetDirectory, pushed: versions.Pushed, args: argparse.Namespace) -> int:

@@ -104,6 +104,12 @@ class SiteDirectory:
             )
         return state
 
+    def fleets_key(self) -> AuthorityKey:
+        """By which the site knows what its fleet has signed."""
+        known = self.known()
+        data = private_files.read(self.authority_file, "the fleet's authority", FILE_BYTES_MAX)
+        return AuthorityKey(trusted(data.decode("latin-1"), known.fingerprint))
+
     # ------------------------------------------------------------------------------------------ keys, requests
 
     def request(self) -> str:

@@ -17,6 +17,7 @@ from holdfast.fleet.caller import Caller, Unreachable
 from holdfast.fleet.provision import PROVISION_BYTES_MAX, Provision
 from holdfast.fleet.site import SiteDirectory
 from holdfast.fleet.tokens import TOKEN_CHARACTERS_MAX, Token, parse_token
+from holdfast.fleet.upgrade import Versions
 from holdfast.lines import say
 from holdfast.names import HostPort, parse_host_port
 from holdfast.units import iso8601
@@ -75,7 +76,7 @@ def agent(args: argparse.Namespace) -> int:
     site = SiteDirectory(Path(args.site))
     service = site.known().service
     caller = _caller(parse_host_port("the fleet's service", service, port_min=1), args)
-    working = Agent(site, caller, reload_by(args.reload), time.time, _log)
+    working = Agent(site, caller, reload_by("--reload", args.reload), time.time, _log)
     if args.once:
         working.step(wait=False)
         working.step(wait=False)  # a renewal or a configuration may have come: the fleet is told
@@ -92,6 +93,24 @@ def agent(args: argparse.Namespace) -> int:
                 told = str(error)
                 _log(told)
             time.sleep(retry_s(failures))
+
+
+def upgrade(args: argparse.Namespace) -> int:
+    """`args`: site, bundle, prefix, restart."""
+    installed = Versions(Path(args.prefix))
+    name = installed.upgrade(
+        Path(args.bundle), SiteDirectory(Path(args.site)).fleets_key(), reload_by("--restart", args.restart)
+    )
+    say(f"{installed.current} is {name}")
+    return 0
+
+
+def downgrade(args: argparse.Namespace) -> int:
+    """`args`: prefix, restart."""
+    installed = Versions(Path(args.prefix))
+    name = installed.back(reload_by("--restart", args.restart))
+    say(f"{installed.current} is {name}")
+    return 0
 
 
 def _caller(where: HostPort, args: argparse.Namespace) -> Caller:
