@@ -104,6 +104,20 @@ def test_a_version_is_installed_beside_the_one_before_and_taken_back(
     }
 
 
+def test_what_pythonpath_names_is_not_taken_for_installed(
+    fleet: Fleet, key: AuthorityKey, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    wheel(elsewhere, "1.0")
+    with zipfile.ZipFile(elsewhere / "holdfast-1.0-py3-none-any.whl") as made:
+        made.extractall(elsewhere)
+    monkeypatch.setenv("PYTHONPATH", str(elsewhere))
+    versions = Versions(tmp_path / "prefix")
+    versions.upgrade(bundle(fleet, tmp_path, "1.0"), key, NOTHING)
+    monkeypatch.delenv("PYTHONPATH")
+    assert runs(versions) == "holdfast 1.0"
+
+
 def rewritten(file: Path, change: dict[str, bytes]) -> Path:
     """The bundle with other content of these files; empty: left out."""
     out = file.with_suffix(".other")

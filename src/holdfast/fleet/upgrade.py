@@ -70,18 +70,12 @@ class Versions:
         shutil.rmtree(place, ignore_errors=True)  # of an upgrade that was ended
         try:
             venv.create(place, with_pip=False, symlinks=True)
-            python = place / "bin" / "python"
+            # Without what the environment variables of this process name: pip would take it for installed.
+            python = [str(place / "bin" / "python"), "-E", "-s"]
             (installer,) = wheels.glob("pip-*.whl")
-            pip = [
-                str(python),
-                str(installer / "pip"),
-                "--disable-pip-version-check",
-                "install",
-                "--quiet",
-                "--no-index",
-            ]
+            pip = [*python, str(installer / "pip"), "--disable-pip-version-check", "install", "--quiet", "--no-index"]
             _run([*pip, "--find-links", str(wheels), "holdfast[fleet]"], "the wheels cannot be installed")
-            _run([str(place / "bin" / "holdfast"), "--version"], "the new version does not run")
+            _run([*python, str(place / "bin" / "holdfast"), "--version"], "the new version does not run")
         except BaseException:
             shutil.rmtree(place, ignore_errors=True)
             raise
