@@ -56,6 +56,17 @@ def test_a_neighbour_that_logs_in_otherwise_is_given_no_user(fleet: Fleet) -> No
     assert document(fleet, 2, 1)["user"] == [{"name": "old", "password_file": "p"}]
 
 
+def test_a_node_that_nobody_dials_yet_lets_nobody_else_in(fleet: Fleet) -> None:
+    """The first node of a network. Without any user it would not start with an address of its own."""
+    fleet.directory.topology_file.write_text(TWO.partition("[[link]]")[0])
+    push(fleet.directory)
+    assert document(fleet, 2, 1)["user"] == [{"name": "hub", "certificate": "hub"}]
+    assert "user" not in document(fleet, 2, 2), "ewr listens on its own machine alone"
+    (fleet.directory.sites / "hub.toml").write_text('[node]\nusers_file = "users.json"\n')
+    push(fleet.directory)
+    assert "user" not in document(fleet, 3, 1)
+
+
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [

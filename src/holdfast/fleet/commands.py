@@ -111,9 +111,9 @@ def list_sites(args: argparse.Namespace) -> int:
     if args.json:
         say(json_line({"version": register.version, "crl_number": register.crl_number, "sites": rows}))
         return 0
-    heads = ("node", "certificate", "until", "configuration", "software", "seen", "problem")
-    cells = [[row[head] if row[head] != "" else None for head in heads] for row in rows]
-    say(*table(heads, cells))
+    heads = ("node", "certificate", "until", "version", "software", "seen", "problem")
+    say(*table(heads, [[row[head] for head in heads] for row in rows]))
+    say("", f"version {register.version} of the configuration holds")
     return 0
 
 
@@ -146,11 +146,10 @@ def sign(args: argparse.Namespace) -> int:
         asked = read_request(data.decode("latin-1"))
     authority = _authority(fleet, args.passphrase_file)
     with fleet.changing() as register:
-        site, now_s = _site(register, args.node), time.time()
-        certificate = ""
+        _site(register, args.node)
+        certificate, now_s = "", time.time()
         if asked is not None:
-            known = site.of_key(asked.key_hash, now_s)
-            certificate = (known or certify(fleet, register, authority, args.node, asked, now_s)).pem
+            certificate = certify(fleet, register, authority, args.node, asked, now_s).pem
         text = provision_for(fleet, register, authority, args.node, certificate, now_s)
     private_files.write(Path(args.out), text.encode())
     say(f"provision of node {args.node}: {args.out}; install it at the site by `holdfast fleet install`")
@@ -219,15 +218,14 @@ def _row(register: Register, name: str, site: Site, now_s: float) -> dict[str, A
         state = "revoked" if site.certificates else "token given" if token_waits else "none"
     else:
         state = "good" if latest.ends_s > now_s else "ended"
-    behind = "" if site.version == register.version else f" of {register.version}"
     return {
         "node": name,
         "certificate": state,
-        "until": "" if latest is None else iso8601(latest.ends_s * 1_000),
-        "configuration": f"{site.version}{behind}" if site.seen_s else "",
-        "software": site.software,
-        "seen": iso8601(site.seen_s * 1_000) if site.seen_s else "",
-        "problem": site.problem,
+        "until": None if latest is None else iso8601(latest.ends_s * 1_000),
+        "version": site.version if site.seen_s else None,
+        "software": site.software or None,
+        "seen": iso8601(site.seen_s * 1_000) if site.seen_s else None,
+        "problem": site.problem or None,
     }
 
 

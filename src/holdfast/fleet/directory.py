@@ -166,13 +166,17 @@ def check_topology(topology: Topology, file: str) -> None:
 def certify(
     fleet: FleetDirectory, register: Register, authority: Authority, node: str, request: Request, now_s: float
 ) -> CertificateRecord:
-    """A certificate for the request, which is in the register then. HoldfastError if the site has too many."""
+    """A certificate for the request, which is in the register then. If the site asks again for one key, because no
+    answer has reached it, the same. HoldfastError if the site has too many."""
     register.forget_ended(now_s)
     site = register.sites.setdefault(node, Site())
+    hosts = fleet.hosts_of(register, node)
+    known = site.of_key(request.key_hash, now_s)
+    if known is not None and known.hosts == hosts:
+        return known
     if sum(each.ends_s > now_s for each in site.certificates) >= CERTIFICATES_MAX:
         text = f"site {node!r} has {CERTIFICATES_MAX} certificates that have not ended"
         raise HoldfastError(f"{text}; look why it asks so often, and `holdfast fleet revoke {node}`")
-    hosts = fleet.hosts_of(register, node)
     made: Certificate = authority.certify(node, hosts, request, now_s)
     record = CertificateRecord(f"{made.serial:x}", made.key_hash, int(now_s), made.ends_s, hosts, made.pem)
     site.certificates.append(record)
@@ -194,7 +198,6 @@ def provision_for(
             topology_file = topology_name(topology)
     provision = Provision(
         node=node,
-        made_s=int(now_s),
         version=register.version if config else 0,
         crl_number=register.crl_number,
         certificate=certificate,

@@ -16,7 +16,7 @@ from cryptography import x509
 from holdfast.engine.allowance import Allowance
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.fleet import tokens
-from holdfast.fleet.authority import Authority, Request, read_request
+from holdfast.fleet.authority import Authority, read_request
 from holdfast.fleet.directory import FleetDirectory, certify, provision_for
 from holdfast.fleet.register import DAY_S, LAPSED_DAYS_MAX, CertificateRecord, Register, Site
 from holdfast.fleet.site import AuthorityKey
@@ -134,7 +134,7 @@ class Enrolment:
             asked = read_request(_text(request, "request"))
             if token.key_hash and token.key_hash != asked.key_hash:
                 raise Refused("the token was used already, for another key; ask for a new one: holdfast fleet token")
-            record = self._certified(register, site, node, asked, now_s)
+            record = certify(self._fleet, register, self._authority, node, asked, now_s)
             token.key_hash = asked.key_hash
             provision = provision_for(self._fleet, register, self._authority, node, record.pem, now_s)
         return Answered({"provision": provision}, f"enrolled {node}, certificate {record.serial}")
@@ -151,7 +151,9 @@ class Enrolment:
                 )
             self._heard(site, asked, now_s)
             if request["do"] == "renew":
-                record = self._certified(register, site, node, read_request(_text(asked, "request")), now_s)
+                record = certify(
+                    self._fleet, register, self._authority, node, read_request(_text(asked, "request")), now_s
+                )
                 provision = provision_for(self._fleet, register, self._authority, node, record.pem, now_s)
                 return Answered({"provision": provision}, f"renewed {node}, certificate {record.serial}")
             changed = self._changed(register, site, node, shown, asked, now_s)
@@ -180,14 +182,6 @@ class Enrolment:
         if not key.verified(signature, signed_part(nonce, request["do"], body)):
             raise Unknown(NO_SITE)
         return node, site, shown
-
-    def _certified(self, register: Register, site: Site, node: str, asked: Request, now_s: float) -> CertificateRecord:
-        """A certificate for that key: if the site asks again, because no answer reached it, the same."""
-        hosts = self._fleet.hosts_of(register, node)
-        known = site.of_key(asked.key_hash, now_s)
-        if known is not None and known.hosts == hosts:
-            return known
-        return certify(self._fleet, register, self._authority, node, asked, now_s)
 
     def _heard(self, site: Site, asked: Mapping[str, Any], now_s: float) -> None:
         site.seen_s = int(now_s)

@@ -33,7 +33,6 @@ class Provision:
     `topology_file` is the name by which `config` refers to `topology`."""
 
     node: str
-    made_s: int
     version: int
     crl_number: int
     certificate: str

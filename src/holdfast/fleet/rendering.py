@@ -54,6 +54,9 @@ def node_document(
     users = _users_of_neighbours(topology, topology_file, node.name, document)
     if users:
         document["user"] = [*document.get("user", []), *users]
+    if node.address is not None and not document.get("user") and "users_file" not in document["node"]:
+        # Nobody comes in yet, and without any user the node would let everybody in, or refuse to start.
+        document["user"] = [{"name": node.name, "certificate": node.name}]
     return document
 
 

@@ -29,14 +29,13 @@ FILE_BYTES_MAX: Final = 1024 * 1024
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteState:
     """What the site knows of its fleet. `fingerprint`: of the authority, for whom it is bound until the directory is
-    removed. `service`: HOST:PORT, empty where there is none. The numbers are those of the last provision."""
+    removed. `service`: HOST:PORT, empty where there is none. The numbers are those of what is installed."""
 
     node: str
     fingerprint: str
     service: str = ""
     version: int = 0
     crl_number: int = 0
-    made_s: int = 0
 
 
 class AuthorityKey:
@@ -184,8 +183,7 @@ class SiteDirectory:
             return
         if provision.node != state.node:
             raise ConfigError(f"the provision is for node {provision.node!r}, and this site is {state.node!r}")
-        now = (provision.crl_number, provision.version, provision.made_s)
-        if any(new < old for new, old in zip(now, (state.crl_number, state.version, state.made_s), strict=True)):
+        if provision.crl_number < state.crl_number or provision.version < state.version:
             raise ConfigError("the provision is older than what the site has; ask the fleet for a new one")
 
     def _identity(self, provision: Provision, authority: x509.Certificate, now_s: float) -> bytes | None:
@@ -253,7 +251,7 @@ class SiteDirectory:
         self._save(
             SiteState(
                 node=provision.node, fingerprint=fingerprint, service=provision.service, version=version,
-                crl_number=provision.crl_number, made_s=provision.made_s,
+                crl_number=provision.crl_number,
             )
         )  # fmt: skip
 

@@ -32,8 +32,10 @@ def enrol(args: argparse.Namespace) -> int:
     token = _token(args.token)
     site = SiteDirectory(Path(args.site))
     state = site.state()
-    if state is not None and state.fingerprint != token.fingerprint:
-        raise ConfigError(f"{args.site} is of another fleet; give a new directory")
+    if state is not None and (state.node, state.fingerprint) != (token.node, token.fingerprint):
+        # Before the token is used for the key of this directory.
+        text = f"{args.site} is node {state.node!r}, and the token is for {token.node!r}, or of another fleet"
+        raise ConfigError(f"{text}; give the site's own directory")
     caller = _caller(token.service, args)
     ends_at, is_told = time.monotonic() + args.retry, False
     while True:
