@@ -17,7 +17,7 @@ NOW_S = 1_796_000_000.0
 
 @pytest.fixture(scope="module")
 def authority() -> Authority:
-    return Authority(*ca.new_authority("a fleet", NOW_S))
+    return Authority(*ca.new_authority(NOW_S))
 
 
 def request(key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey, *, name: str = "root", ca_asked: bool = True) -> str:

@@ -14,10 +14,12 @@ import pytest
 
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.fleet import agent as agents
+from holdfast.fleet import authority as ca
 from holdfast.fleet import service as services
 from holdfast.fleet.agent import Agent, reload_by, retry_s
 from holdfast.fleet.authority import Authority
 from holdfast.fleet.caller import Caller, RequestRefused, Unreachable
+from holdfast.fleet.enrolment import Enrolment
 from holdfast.fleet.service import Service
 from holdfast.fleet.tokens import Token
 from holdfast.fleet.versions import push
@@ -141,6 +143,17 @@ async def test_a_clock_that_is_days_off_is_told_before_anything_is_asked(running
     assert running.log == []
 
 
+async def test_a_certificate_that_is_not_good_now_is_a_question_of_the_clock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ca, "SERVICE_DAYS", 1e-9)
+    async with serving(Fleet(tmp_path)) as running:
+        with pytest.raises(
+            ConfigError, match=r"is not good at this time \(certificate has expired\): set this machine's"
+        ):
+            await asyncio.to_thread(running.caller().enrol, running.fleet.site("ewr"), running.token("ewr"))
+
+
 async def test_a_push_is_answered_at_once_to_who_waits(running: Running) -> None:
     await running.enrolled("ewr")
     site = running.fleet.site("ewr")
@@ -176,6 +189,14 @@ async def test_a_request_is_bounded(running: Running) -> None:
     assert b"none that this service knows" in await running.say(within.ljust(REQUEST_BYTES_MAX - 1) + b"\n")
     assert await running.say(b" " * (REQUEST_BYTES_MAX + 1) + within + b"\n") == b""
     assert b"authority" in await running.say(b'{"do": "authority"}\n'), "and the service goes on"
+
+
+async def test_a_defect_ends_one_request_alone(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as broken:
+        broken.setattr(Enrolment, "answer", lambda *given: 1 / 0)
+        assert await running.say(b'{"do": "authority"}\n') == b""
+    assert any("failed: ZeroDivisionError" in line for line in running.log)
+    assert b"authority" in await running.say(b'{"do": "authority"}\n')
 
 
 async def test_who_says_nothing_is_closed(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,8 +1,12 @@
 """What the enrolment service answers, without sockets and with a clock of the test's own."""
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from holdfast.errors import ConfigError
 from holdfast.fleet import enrolment, private_files
@@ -207,6 +211,35 @@ def test_a_hostile_request_is_refused_in_a_line(fleet: Fleet, said: bytes) -> No
     assert set(answered.answer) == {"refused", "time_s", "software"} and answered.log
     assert "\n" not in answered.answer["refused"]
     assert fleet.directory.register_file.read_bytes() == before
+
+
+NAMES = ("do", "node", "secret", "request", "serial", "body", "signature", "version", "wait", "other")
+SAID = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20)
+    | st.sampled_from(["enrol", "renew", "sync", "authority", "ewr", "hub", "{}", '{"wait": true}', "AAAA"]),
+    lambda deeper: st.lists(deeper, max_size=4) | st.dictionaries(st.sampled_from(NAMES), deeper, max_size=6),
+    max_leaves=12,
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def standing(tmp_path_factory: pytest.TempPathFactory) -> Fleet:
+    made = Fleet(tmp_path_factory.mktemp("fleet"))
+    made.enrolled("ewr")
+    made.token("hub")
+    return made
+
+
+@given(request=st.dictionaries(st.sampled_from(NAMES), SAID, max_size=7), number=st.integers(0, 5_000))
+def test_whatever_a_stranger_asks_is_answered_and_changes_nothing(
+    standing: Fleet, request: dict[str, Any], number: int
+) -> None:
+    serial = standing.directory.register().sites["ewr"].certificates[0].serial
+    said = json.dumps(request).replace('"other"', f'"{serial}"').encode() + b"\n"
+    before = json.loads(standing.directory.register_file.read_bytes())
+    answer = standing.enrolment.answer(said, "nonce", f"10.0.{number >> 8}.{number & 255}", standing.now_s, 0.0).answer
+    assert set(answer) - {"time_s", "software"} in ({"refused"}, {"authority"})
+    assert json.loads(standing.directory.register_file.read_bytes()) == before
 
 
 def test_a_damaged_register_is_told(fleet: Fleet) -> None:

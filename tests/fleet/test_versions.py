@@ -95,7 +95,8 @@ def test_a_mistake_in_a_file_changes_nothing(fleet: Fleet, name: str, text: str,
         ("[[node]]\n", "name"),
         (TWO.replace('to = "hub"', 'to = "jfk"'), "expected the name of a"),
         (TWO.replace("amqps://", ""), r"node 'hub' has address 10.0.0.1:5671 without TLS; write amqps://10.0.0.1:5671"),
-        (TWO.replace('"ewr"', f'"{"x" * 65}"'), "has a name that no certificate can have; expected at most 64"),
+        (TWO.replace('"ewr"', f'"{"x" * 65}"'), "has a name that no certificate can have; expected at most 64 bytes"),
+        (TWO.replace('"ewr"', f'"{"ü" * 33}"'), "has a name that no certificate can have; expected at most 64 bytes"),
         (TWO.replace('"ewr"', '"holdfast-fleet"'), "has the name of the fleet's service; give it another"),
     ],
 )
@@ -135,6 +136,17 @@ def test_a_node_joins_and_leaves(fleet: Fleet) -> None:
     assert "provision" in fleet.enrol("jfk", fleet.token("jfk"))
     fleet.directory.topology_file.write_text(TWO)
     assert push(fleet.directory).left == ["jfk"]
+
+
+@pytest.mark.parametrize("name", ["x" * 64, "ü" * 32, "d/🛰", 'quote " and \\ back', "common"])
+def test_any_name_that_a_certificate_can_have_is_one_of_a_site(tmp_path: Path, name: str) -> None:
+    fleet = Fleet(tmp_path, TWO.replace('"ewr"', '"' + name.replace("\\", "\\\\").replace('"', '\\"') + '"'))
+    secret = fleet.token(name)
+    request = fleet.site("any").request()
+    answer = fleet.ask({"do": "enrol", "node": name, "secret": secret, "request": request})
+    site = fleet.site("any")
+    assert site.install(answer["provision"], fleet.fingerprint, fleet.now_s).node == name
+    assert tomllib.loads(site.config_file.read_text())["node"]["name"] == name
 
 
 def test_old_versions_are_removed(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:

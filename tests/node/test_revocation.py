@@ -26,7 +26,7 @@ from support.fleets import Fleet
 
 @pytest.fixture(scope="module")
 def authority() -> Authority:
-    return Authority(*ca.new_authority("a fleet", time.time()))
+    return Authority(*ca.new_authority(time.time()))
 
 
 def identity(authority: Authority, directory: Path, name: str) -> tuple[Path, x509.Certificate]:
@@ -55,7 +55,7 @@ def test_a_certificate_is_known_by_its_issuer_and_number(authority: Authority, t
 
 
 def test_lists_of_several_authorities_are_read_from_one_file(authority: Authority, tmp_path: Path) -> None:
-    other = Authority(*ca.new_authority("another", time.time()))
+    other = Authority(*ca.new_authority(time.time()))
     file = tmp_path / "crl.pem"
     serials = [1, 127, 128, 1 << 150, *range(300, 700)]
     file.write_text(revocations(authority, serials) + "a remark\n" + revocations(other, [7]) + revocations(other, []))

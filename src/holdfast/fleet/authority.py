@@ -27,8 +27,8 @@ BACKDATED: Final = timedelta(days=1)
 SERVICE_NAME: Final = "holdfast-fleet"
 """The name in the certificate of the enrolment service. No node may have it."""
 REQUEST_BYTES_MAX: Final = 8 * 1024
-NAME_CHARACTERS_MAX: Final = 64
-"""Of a common name (RFC 5280, appendix A.1: ub-common-name)."""
+NAME_BYTES_MAX: Final = 64
+"""Of a common name, in UTF-8 (RFC 5280, appendix A.1: ub-common-name)."""
 
 
 class Certificate(NamedTuple):
@@ -97,9 +97,11 @@ def fingerprint(authority: x509.Certificate) -> str:
     return authority.fingerprint(hashes.SHA256()).hex()
 
 
-def new_authority(name: str, now_s: float) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:
-    """A key, and the certificate that it has signed for itself."""
+def new_authority(now_s: float) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:
+    """A key, and the certificate that it has signed for itself. Its name is its own, because certificates that are
+    revoked are known by it."""
     key = new_key()
+    name = f"holdfast fleet {key_hash(key.public_key())[:16]}"
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     made = _time(now_s)
     identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())

@@ -139,9 +139,7 @@ def create(directory: Path, topology: Path, service: HostPort, passphrase: bytes
     directory.chmod(0o700)
     for name in ("sites", "versions"):
         (directory / name).mkdir()
-    key, certificate = ca.new_authority(
-        f"holdfast fleet {directory.resolve().name}"[: ca.NAME_CHARACTERS_MAX], time.time()
-    )
+    key, certificate = ca.new_authority(time.time())
     private_files.write(directory / "ca.key", ca.key_pem(key, passphrase), private_files.PRIVATE)
     private_files.write(directory / "ca.pem", Authority(key, certificate).pem.encode())
     private_files.write(directory / "topology.toml", text)
@@ -156,8 +154,8 @@ def check_topology(topology: Topology, file: str) -> None:
         where = f"{file}: node {node.name!r}"
         if node.address is not None and not node.tls:
             raise ConfigError(f"{where} has address {node.address} without TLS; write amqps://{node.address}")
-        if len(node.name) > ca.NAME_CHARACTERS_MAX or not node.name.isprintable():
-            expected = f"expected at most {ca.NAME_CHARACTERS_MAX} printable characters"
+        if len(node.name.encode()) > ca.NAME_BYTES_MAX or not node.name.isprintable():
+            expected = f"expected at most {ca.NAME_BYTES_MAX} bytes, all of them printable characters"
             raise ConfigError(f"{where} has a name that no certificate can have; {expected}")
         if node.name == ca.SERVICE_NAME:
             raise ConfigError(f"{where} has the name of the fleet's service; give it another")

@@ -15,7 +15,6 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from holdfast.errors import HoldfastError
 from holdfast.fleet import authority as ca
 from holdfast.fleet import private_files
 from holdfast.fleet.authority import Authority
@@ -148,8 +147,8 @@ class Service:
             await self._serve(reader, writer, address)
         except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             pass  # the site is gone, or says no line: it asks again
-        except HoldfastError as error:
-            self._log(f"a request from {address} failed: {error}")
+        except Exception as error:  # of one request: the service goes on
+            self._log(f"a request from {address} failed: {error!r}")
         finally:
             writer.close()
 
