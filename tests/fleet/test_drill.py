@@ -1,8 +1,5 @@
 """A fleet under traffic: all sites enrol, one is revoked and let in again, one gets another machine, all get another
-configuration, and all are started anew. Whatever was accepted arrives once.
-
-`python -m pytest -m slow tests/fleet/test_drill.py` runs six sites, with `--long` forty.
-"""
+configuration, and all are started anew. Whatever was accepted arrives once."""
 
 import asyncio
 import shutil
@@ -20,13 +17,13 @@ from holdfast.fleet.service import Service
 from holdfast.fleet.tokens import Token
 from holdfast.fleet.versions import push, roll_back
 from holdfast.names import HostPort
-from support import today
 from support.eventually import eventually_async
 from support.fleets import Fleet
 from support.postgresql import free_port
 from support.process import NodeProcess
 
 pytestmark = pytest.mark.slow
+SITES = 6
 LIMIT_S = 600.0
 NEW = '[[queue]]\nname = "new"\n'
 
@@ -115,7 +112,7 @@ class Drill:
 
 async def test_a_fleet_under_traffic(tmp_path: Path) -> None:
     async with AsyncExitStack() as stack:
-        drill = Drill(tmp_path, 40 if today.long else 6, stack)
+        drill = Drill(tmp_path, SITES, stack)
         fleet = drill.fleet
         service = Service(fleet.directory, fleet.authority, "0.1.0", print)
         ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
