@@ -6,6 +6,7 @@ import pytest
 
 from holdfast.errors import ConfigError
 from holdfast.fleet.authority import NODE_DAYS
+from holdfast.fleet.directory import provision_for
 from holdfast.fleet.register import DAY_S
 from holdfast.fleet.site import SiteDirectory
 from holdfast.fleet.versions import push
@@ -66,6 +67,19 @@ def test_an_older_provision_is_refused(fleet: Fleet) -> None:
     site.install(fleet.signed("ewr", "sync")["provision"], None, fleet.now_s)
     with pytest.raises(ConfigError, match="older than what the site has"):
         site.install(first, None, fleet.now_s)
+
+
+def test_a_node_that_has_left_the_topology_can_still_be_told_of_revocations(fleet: Fleet) -> None:
+    """By a file; its configuration stays as it is."""
+    site = fleet.enrolled("ewr")
+    before = site.config_file.read_bytes()
+    fleet.directory.topology_file.write_text('[[node]]\nname = "hub"\n')
+    push(fleet.directory)
+    with fleet.directory.changing() as register:
+        register.crl_number += 1
+        text = provision_for(fleet.directory, register, fleet.authority, "ewr", "", fleet.now_s)
+    assert not site.install(text, None, fleet.now_s).config
+    assert site.known().crl_number == 2 and site.config_file.read_bytes() == before
 
 
 def test_a_certificate_for_another_key_is_refused(fleet: Fleet, tmp_path: Path) -> None:

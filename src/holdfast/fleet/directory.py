@@ -189,14 +189,14 @@ def provision_for(
     topology_file = topology = config = ""
     if register.version:
         directory = fleet.version_files(register.version)
-        file = directory / config_name(fleet.topology_of(register), node)
-        if file.exists():
+        name = config_name(fleet.topology_of(register), node)
+        if name:
             topology = private_files.read(directory / "topology.toml", "the topology", TOPOLOGY_BYTES_MAX).decode()
-            config = private_files.read(file, "the configuration", CONFIG_BYTES_MAX).decode()
+            config = private_files.read(directory / name, "the configuration", CONFIG_BYTES_MAX).decode()
             topology_file = topology_name(topology)
     provision = Provision(
         node=node,
-        version=register.version if config else 0,
+        version=register.version,
         crl_number=register.crl_number,
         certificate=certificate,
         authority=authority.pem,
@@ -210,7 +210,8 @@ def provision_for(
 
 
 def config_name(topology: Topology, node: str) -> str:
-    """The file of a node's configuration in a version: by its number, because a name may not be one of a file."""
+    """The file of a node's configuration in a version of that topology: by its number, because a name may not be one of
+    a file. Empty for a node that is not in it."""
     found = topology.node(node)
     return "" if found is None else f"node-{found.number}.toml"
 

@@ -29,8 +29,8 @@ class Verifier(Protocol):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provision:
     """`version` counts configurations, 0: there is none yet; `crl_number` counts revocation lists. `certificate` is
-    empty where the site keeps the one that it has. `service`: where its fleet is asked, empty for one without.
-    `topology_file` is the name by which `config` refers to `topology`."""
+    empty where the site keeps the one that it has, and `config` for a node that the topology has no more. `service`:
+    where its fleet is asked. `topology_file` is the name by which `config` refers to `topology`."""
 
     node: str
     version: int

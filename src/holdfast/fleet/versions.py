@@ -116,8 +116,7 @@ def _document_before(fleet: FleetDirectory, register: Register, node: str) -> Do
     if not register.version:
         return None
     name = config_name(fleet.topology_of(register), node)
-    file = fleet.version_files(register.version) / name
-    return read_toml(file) if name and file.exists() else None
+    return read_toml(fleet.version_files(register.version) / name) if name else None
 
 
 def _next(fleet: FleetDirectory) -> int:
