@@ -17,9 +17,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tools"))
 from imports import BESIDE, import_graph
 
 CLEAN = (
-    "access", "amqp", "broker", "cli", "client", "core", "custody", "endpoints", "engine", "federation", "links",
-    "management", "node", "pacing", "peering", "peers", "queue_links", "routing", "selectors", "settings", "state",
-    "steps", "storage", "telemetry",
+    "access", "amqp", "broker", "cli", "client", "core", "custody", "endpoints", "engine", "federation", "fleet",
+    "links", "management", "node", "pacing", "peering", "peers", "queue_links", "routing", "selectors", "settings",
+    "state", "steps", "storage", "telemetry",
 )  # fmt: skip
 """Packages whose modules can be read in an order in which each imports only modules before it."""
 

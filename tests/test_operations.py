@@ -62,15 +62,16 @@ def test_promtool_accepts_the_rules() -> None:
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd-analyze; .ci/packages.sh installs it")
-def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["holdfast.service", "holdfast-agent.service"])
+def test_systemd_accepts_the_unit(name: str, tmp_path: Path) -> None:
     program = shutil.which("true")
-    text = re.sub(r"^ExecStart=\S+", f"ExecStart={program}", (FOLDER / "holdfast.service").read_text(), flags=re.M)
-    unit = tmp_path / "holdfast.service"
+    text = re.sub(r"^ExecStart=\S+", f"ExecStart={program}", (FOLDER / name).read_text(), flags=re.M)
+    unit = tmp_path / name
     unit.write_text(text)
     done = subprocess.run(
         ["systemd-analyze", "verify", "--man=no", unit], capture_output=True, text=True, timeout=60, check=False
     )
-    said = [line for line in (done.stdout + done.stderr).splitlines() if "holdfast.service" in line]
+    said = [line for line in (done.stdout + done.stderr).splitlines() if name in line]
     assert done.returncode == 0 and not said, done.stdout + done.stderr
 
 

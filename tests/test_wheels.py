@@ -161,15 +161,25 @@ def test_holdfast_alone_serves(alone: Environment, tmp_path: Path) -> None:
     ("verb", "missing"),
     [
         ("sim", "holdfast-lab"),
-        ("fleet", "holdfast-lab"),
+        ("fleet up", "holdfast-lab"),
         ("demo", "holdfast-lab"),
         ("pipeline", "pyspark-holdfast"),
     ],
 )
 def test_holdfast_alone_says_what_to_install(verb: str, missing: str, alone: Environment) -> None:
-    told = alone.holdfast(verb, "--help")
+    told = alone.holdfast(*verb.split(), "--help")
     assert (told.returncode, told.stdout, told.stderr.count("\n")) == (2, "", 1)
-    assert told.stderr.startswith(f"holdfast {verb}: distribution '{missing}' is not installed; install it by")
+    assert told.stderr.startswith(
+        f"holdfast {verb.partition(' ')[0]}: distribution '{missing}' is not installed; install it by"
+    )
+
+
+def test_a_fleet_says_which_package_it_needs(alone: Environment, tmp_path: Path) -> None:
+    """And shows its help without it."""
+    assert "enrol" in alone.holdfast("fleet", "--help").stdout
+    told = alone.holdfast("fleet", "request", "--site", tmp_path, "--out", tmp_path / "csr")
+    assert told.returncode == 2 and told.stderr.count("\n") == 1
+    assert told.stderr.startswith("holdfast fleet request: package 'cryptography' is not installed; install it by")
 
 
 def test_the_others_bring_their_verbs(wheels: Mapping[str, Path], tmp_path: Path) -> None:

@@ -53,11 +53,18 @@ class NodeProcess:
     same arguments.
     """
 
-    def __init__(self, arguments: Sequence[str], log: Path | None = None, source: Path | None = None) -> None:
+    def __init__(
+        self,
+        arguments: Sequence[str],
+        log: Path | None = None,
+        source: Path | None = None,
+        directory: Path | None = None,
+    ) -> None:
         self.arguments = tuple(arguments)
         self.source = source
         """Where the package is that is run, if it is another than ours; it may change between two starts."""
         self._log = log
+        self._directory = directory
         self.ready: dict[str, str] = {}
         self._stderr: list[str] = []
         self._stdout: list[str] = []
@@ -98,7 +105,7 @@ class NodeProcess:
         arguments = list(self.arguments)
         if same_port and self.ready:
             arguments[arguments.index("--listen") + 1] = self.ready["amqp"]
-        self._process = await _spawn(arguments, log=self._log, source=self.source)
+        self._process = await _spawn(arguments, log=self._log, source=self.source, directory=self._directory)
         came = asyncio.get_running_loop().create_future()
         self._readers = [
             asyncio.create_task(self._read_stdout(self._process.stdout, came)),
@@ -226,7 +233,12 @@ async def run_holdfast(*arguments: str, stdin: str | None = None, limit_s: float
 
 
 async def _spawn(
-    arguments: Sequence[str], *, stdin: bool = False, log: Path | None = None, source: Path | None = None
+    arguments: Sequence[str],
+    *,
+    stdin: bool = False,
+    log: Path | None = None,
+    source: Path | None = None,
+    directory: Path | None = None,
 ) -> asyncio.subprocess.Process:
     with nullcontext(asyncio.subprocess.PIPE) if log is None else log.open("ab") as stderr:
         return await asyncio.create_subprocess_exec(
@@ -239,4 +251,5 @@ async def _spawn(
             stderr=stderr,
             limit=16 * 1024 * 1024,
             env=None if source is None else {**os.environ, "PYTHONPATH": str(source)},
+            cwd=directory,
         )

@@ -6,22 +6,16 @@ Rules of this file: as those of `holdfast.cli`: parsing only, each verb's work i
 import argparse
 from pathlib import Path
 
+from holdfast.cli import fleet
 from holdfast.cli.arguments import COUNT, SEED, Verbs, add_json_option, add_verb, key_and_value, number_of
 
 
 def add_fleet(verbs: "Verbs[argparse.ArgumentParser]") -> None:
-    group = add_verb(
-        verbs,
-        "fleet",
-        "runs a whole topology on this machine, cuts and heals its links, stops and starts its nodes",
-        "holdfast fleet up topology.toml\nholdfast fleet cut ewr hub --silent\nholdfast fleet status --json\n"
-        "holdfast fleet down",
-    )
-    actions = group.add_subparsers(dest="action", metavar="ACTION", required=True)
+    actions = fleet.add(verbs)
     parser = add_verb(
         actions,
         "up",
-        "starts every node of a topology, and returns when all are ready",
+        "on this machine: starts every node of a topology, and returns when all are ready",
         "holdfast fleet up topology.toml --dir ./try",
     )
     parser.add_argument("file", metavar="FILE", help="the topology, TOML; its addresses are ignored")
@@ -31,7 +25,7 @@ def add_fleet(verbs: "Verbs[argparse.ArgumentParser]") -> None:
     parser = add_verb(
         actions,
         "down",
-        "stops a fleet, and removes its files",
+        "on this machine: stops a fleet, and removes its files",
         "holdfast fleet down --keep",
     )
     parser.add_argument("--keep", action="store_true", help="keep stores and logs, for the next `up`")
@@ -40,7 +34,7 @@ def add_fleet(verbs: "Verbs[argparse.ArgumentParser]") -> None:
     parser = add_verb(
         actions,
         "status",
-        "shows a fleet's nodes, and which links both ends report as up",
+        "on this machine: shows a fleet's nodes, and which links both ends report as up",
         "holdfast fleet status --json",
     )
     _dir_option(parser)
@@ -49,7 +43,7 @@ def add_fleet(verbs: "Verbs[argparse.ArgumentParser]") -> None:
     parser = add_verb(
         actions,
         "cut",
-        "cuts the link between two nodes: connections are reset, and so are new ones",
+        "on this machine: cuts the link between two nodes: connections are reset, and so are new ones",
         "holdfast fleet cut ewr hub --silent",
     )
     parser.add_argument("a", metavar="A", help="one node of the link")
@@ -61,18 +55,23 @@ def add_fleet(verbs: "Verbs[argparse.ArgumentParser]") -> None:
     )
     _dir_option(parser)
     parser.set_defaults(run=_run_fleet_change)
-    parser = add_verb(actions, "heal", "heals a link that was cut", "holdfast fleet heal ewr hub")
+    parser = add_verb(actions, "heal", "on this machine: heals a link that was cut", "holdfast fleet heal ewr hub")
     parser.add_argument("a", metavar="A", help="one node of the link")
     parser.add_argument("b", metavar="B", help="the other node")
     _dir_option(parser)
     parser.set_defaults(run=_run_fleet_change)
-    parser = add_verb(actions, "stop", "stops a node by SIGTERM, or kill -9", "holdfast fleet stop hub --kill")
+    parser = add_verb(
+        actions, "stop", "on this machine: stops a node by SIGTERM, or kill -9", "holdfast fleet stop hub --kill"
+    )
     parser.add_argument("node", metavar="NODE", help="the node's name")
     parser.add_argument("--kill", action="store_true", help="use kill -9 instead of SIGTERM")
     _dir_option(parser)
     parser.set_defaults(run=_run_fleet_change)
     parser = add_verb(
-        actions, "start", "starts a stopped node again, on its port and its store", "holdfast fleet start hub"
+        actions,
+        "start",
+        "on this machine: starts a stopped node again, on its port and its store",
+        "holdfast fleet start hub",
     )
     parser.add_argument("node", metavar="NODE", help="the node's name")
     _dir_option(parser)

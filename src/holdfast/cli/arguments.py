@@ -148,8 +148,9 @@ SIZE: Final = number_of(0, 64 * 1024 * 1024, "a number of bytes")
 
 PATHS: Final = frozenset(
     {
-        "ca_file", "certificate_file", "checkpoint", "config", "data", "dir", "file", "files", "folder", "journal",
-        "key_file", "out", "password_file", "scenario", "serial", "source", "to",
+        "bundle", "ca_file", "certificate_file", "checkpoint", "config", "data", "dir", "file", "files", "folder",
+        "journal", "key_file", "out", "passphrase_file", "password_file", "prefix", "request", "scenario", "serial",
+        "site", "source", "to", "token", "topology",
     }
 )  # fmt: skip
 """Arguments that name files, of which the system takes any bytes. All others are text."""

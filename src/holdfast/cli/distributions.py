@@ -8,6 +8,7 @@ import argparse
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
+from holdfast.cli import fleet
 from holdfast.cli.arguments import Parser, Verbs
 from holdfast.errors import HoldfastError
 
@@ -16,12 +17,15 @@ if TYPE_CHECKING:
 
 GROUP: Final = "holdfast.verbs"
 DISTRIBUTIONS: Final = {
-    "fleet": ("holdfast-lab", "./lab"),
     "pipeline": ("pyspark-holdfast", "./spark"),
     "sim": ("holdfast-lab", "./lab"),
     "demo": ("holdfast-lab", "./lab"),
 }
 """Verbs of Holdfast's other distributions, in the order that help shows: whose each is, and where its source is."""
+FLEET: Final = "fleet"
+"""Our verb to which the lab adds actions: its entry point adds the verb with all of them."""
+FLEET_ON_THIS_MACHINE: Final = ("up", "down", "status", "cut", "heal", "stop", "start")
+"""Those of the lab."""
 
 
 def add_installed(verbs: "Verbs[argparse.ArgumentParser]", words: Sequence[str] | None = None) -> None:
@@ -36,14 +40,25 @@ def add_installed(verbs: "Verbs[argparse.ArgumentParser]", words: Sequence[str] 
     from importlib.metadata import entry_points  # takes longer than the whole grammar
 
     found = {entry.name: entry for entry in entry_points(group=GROUP)}
-    if verb in DISTRIBUTIONS and verb not in found:
-        name, source = DISTRIBUTIONS[verb]
+    owner = _owner(verb, words or ())
+    if owner is not None and verb not in found:
+        name, source = owner
         how = f"`make setup`, or by `pip install {source}` in the directory of Holdfast's source"
         Parser(prog=f"holdfast {verb}").error(f"distribution {name!r} is not installed; install it by {how}")
-    ours = [name for name in DISTRIBUTIONS if name in found]
-    others = sorted(found.keys() - DISTRIBUTIONS.keys() - verbs.choices.keys())
-    for name in [verb] if verb in found else [*ours, *others]:
-        _load(found[name])(verbs)
+    ours = [FLEET, *(name for name in DISTRIBUTIONS if name in found)]
+    others = sorted(found.keys() - DISTRIBUTIONS.keys() - verbs.choices.keys() - {FLEET})
+    for name in [verb] if verb in found or verb == FLEET else [*ours, *others]:
+        if name in found:
+            _load(found[name])(verbs)
+        else:
+            fleet.add(verbs)
+
+
+def _owner(verb: str | None, words: Sequence[str]) -> tuple[str, str] | None:
+    """The distribution that a command line needs beside ours."""
+    if verb == FLEET and any(word in FLEET_ON_THIS_MACHINE for word in words[words.index(FLEET) + 1 :][:1]):
+        return DISTRIBUTIONS["sim"]
+    return DISTRIBUTIONS.get(verb or "")
 
 
 def _load(entry: "EntryPoint") -> "Callable[[Verbs[argparse.ArgumentParser]], None]":

@@ -262,7 +262,12 @@ def _own_addresses(listens: Sequence[HostPort]) -> tuple[str, ...]:
 def _tls(table: Mapping[str, Any]) -> TlsFiles:
     files: dict[str, Any] = {
         name: Path(table[key])
-        for name, key in (("certificate", "certificate_file"), ("key", "key_file"), ("authorities", "ca_file"))
+        for name, key in (
+            ("certificate", "certificate_file"),
+            ("key", "key_file"),
+            ("authorities", "ca_file"),
+            ("revoked", "crl_file"),
+        )
         if key in table
     }
     rest = {key: table[key] for key in ("client_certificates", "version_min") if key in table}

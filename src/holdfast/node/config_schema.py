@@ -45,6 +45,7 @@ TABLES: Final[Mapping[str, Keys]] = {
         "certificate_file": TEXT,
         "key_file": TEXT,
         "ca_file": TEXT,
+        "crl_file": TEXT,
         "client_certificates": TEXT,
         "version_min": TEXT,
     },

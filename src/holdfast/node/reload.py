@@ -84,6 +84,7 @@ class Reloader:
         *,
         files: tuple[TelemetryFile | None, AuditFile | None],
         certificates: Certificates | None,
+        check_revoked: Callable[[], None],
         dials: Dials,
         watch_network: Callable[[], None],
         users: LooksAgain | None,
@@ -96,6 +97,7 @@ class Reloader:
         self._feed = feed
         self._telemetry, self._audit = files
         self.certificates = certificates
+        self._check_revoked = check_revoked
         self._dials = dials
         self._watch_network = watch_network
         self._users = users
@@ -181,6 +183,7 @@ class Reloader:
         def use() -> None:
             self.certificates = made
             if made is not None:
+                made.changed = self._check_revoked
                 made.watch(self._loop)
 
         return use

@@ -79,14 +79,16 @@ class NodeRuntime:
         self._certificates = certificates_of(settings)
         self._connections = Connections(settings.core, self._feed, self._reads, self._descriptors, self._certificates)
         self._peers = self._connections.peers
+        if self._certificates is not None:
+            self._certificates.changed = self._connections.check_revoked
         self._dials = Dials(settings.core.neighbours, self._feed, self._connections, self._certificates)
         file = settings.users_file
         self._users = None if file is None else UsersWatch(self._loop, file, self._feed)
         self._commands = Commands(self._loop, self._command_ended)
         self._reloader = Reloader(
             self._loop, load or (lambda: settings), settings, self._feed, files=(telemetry, audit),
-            certificates=self._certificates, dials=self._dials, watch_network=self._watch_network, users=self._users,
-            log=log,
+            certificates=self._certificates, check_revoked=self._connections.check_revoked, dials=self._dials,
+            watch_network=self._watch_network, users=self._users, log=log,
         )  # fmt: skip
         self._network: NetworkWatch | None = None
         self._waiting: deque[Event] = deque()

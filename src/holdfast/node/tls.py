@@ -17,11 +17,13 @@ VERSIONS: Final = ("1.2", "1.3")
 class TlsFiles:
     """PEM files. `certificate`: the node's own, with those between it and its authority; `key` None: it is in the same
     file. `authorities`: who may have signed the certificates of clients and neighbours; None: those that this machine
-    trusts. `client_certificates`: whether a peer that comes to us is asked for one. `version_min`: of TLS."""
+    trusts. `revoked`: the lists of those that they have revoked. `client_certificates`: whether a peer that comes to us
+    is asked for one. `version_min`: of TLS."""
 
     certificate: Path | None = None
     key: Path | None = None
     authorities: Path | None = None
+    revoked: Path | None = None
     client_certificates: str = "none"
     version_min: str = "1.2"
 
@@ -42,7 +44,10 @@ class TlsFiles:
     @property
     def named(self) -> tuple[tuple[str, Path], ...]:
         """The files by key."""
-        listed = (("certificate_file", self.certificate), ("key_file", self.key), ("ca_file", self.authorities))
+        listed = (
+            ("certificate_file", self.certificate), ("key_file", self.key), ("ca_file", self.authorities),
+            ("crl_file", self.revoked),
+        )  # fmt: skip
         return tuple((key, path) for key, path in listed if path is not None)
 
 

@@ -15,6 +15,7 @@ from typing import Final
 from holdfast.errors import ConfigError
 from holdfast.node.config import NodeSettings
 from holdfast.node.network.encryption import Encryption
+from holdfast.node.network.revocation import Issued, read_revoked
 from holdfast.node.tls import TlsFiles
 
 LOOK_S: Final = 5.0
@@ -43,6 +44,9 @@ class Certificates:
         self._told: str | None = None
         self._server: ssl.SSLContext | None = None
         self._client: ssl.SSLContext | None = None
+        self._revoked: frozenset[Issued] = frozenset()
+        self.changed: Callable[[], None] = lambda: None
+        """Called when other files are used than before: who was trusted may be revoked."""
         self._load()
 
     def accepted(self) -> Encryption:
@@ -54,12 +58,12 @@ class Certificates:
                 context = self._server = _server_context(self._files)
             except ConfigError:
                 pass  # the files are being changed: `look` tells
-        return Encryption(context, server=True)
+        return Encryption(context, server=True, is_revoked=self._is_revoked)
 
     def dialled(self, server_name: str) -> Encryption:
         """TLS of a connection to a neighbour, whose certificate must have that name."""
         assert self._client is not None
-        return Encryption(self._client, server=False, server_name=server_name)
+        return Encryption(self._client, server=False, server_name=server_name, is_revoked=self._is_revoked)
 
     def watch(self, loop: asyncio.AbstractEventLoop) -> None:
         """Looks at the files from now on."""
@@ -89,6 +93,7 @@ class Certificates:
             return False
         self._seen, self._told = state, None
         _log.info("TLS: the certificates have changed; new connections use them")
+        self.changed()
         return True
 
     def prepare(self, files: TlsFiles, *, dials: bool) -> Callable[[], None]:
@@ -97,11 +102,12 @@ class Certificates:
         if self._serves and files.certificate is None:
             raise ConfigError("node listen has amqps:// without [tls] certificate_file; give one")
         state = _state_of(files)
-        server, client = _made(files, serves=self._serves, dials=dials)
+        server, client, revoked = _made(files, serves=self._serves, dials=dials)
 
         def use() -> None:
             self._files, self._seen, self._told, self._dials = files, state, None, dials
-            self._server, self._client = server, client
+            self._server, self._client, self._revoked = server, client, revoked
+            self.changed()
 
         return use
 
@@ -109,7 +115,10 @@ class Certificates:
         return _state_of(self._files)
 
     def _load(self) -> None:
-        self._server, self._client = _made(self._files, serves=self._serves, dials=self._dials)
+        self._server, self._client, self._revoked = _made(self._files, serves=self._serves, dials=self._dials)
+
+    def _is_revoked(self, certificate: Issued) -> bool:
+        return certificate in self._revoked
 
 
 def certificates_of(settings: NodeSettings) -> Certificates | None:
@@ -119,8 +128,12 @@ def certificates_of(settings: NodeSettings) -> Certificates | None:
     return Certificates(settings.tls, serves=serves, dials=dials) if serves or dials else None
 
 
-def _made(files: TlsFiles, *, serves: bool, dials: bool) -> tuple[ssl.SSLContext | None, ssl.SSLContext | None]:
-    return _server_context(files) if serves else None, _client_context(files) if dials else None
+def _made(
+    files: TlsFiles, *, serves: bool, dials: bool
+) -> tuple[ssl.SSLContext | None, ssl.SSLContext | None, frozenset[Issued]]:
+    """The contexts of both sides, and the certificates that are revoked."""
+    revoked = frozenset[Issued]() if files.revoked is None else read_revoked(files.revoked)
+    return _server_context(files) if serves else None, _client_context(files) if dials else None, revoked
 
 
 def _state_of(files: TlsFiles) -> _State:

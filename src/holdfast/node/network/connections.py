@@ -152,6 +152,11 @@ class Connections:
                 Secured(connection=peer.connection, version=encryption.version, certificate=encryption.certificate)
             )
 
+    def check_revoked(self) -> None:
+        """Ends the connections of which the peer's certificate is revoked now."""
+        for peer in list(self.peers.values()):
+            peer.check_revoked()
+
     def securing_failed(self, peer: Peer, reason: str) -> None:
         """TLS has failed on a connection: it ends once the other end was told."""
         self.close(peer, abort=False)

@@ -6,8 +6,10 @@ RFC 5246.
 """
 
 import ssl
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
+
+from holdfast.node.network.revocation import Issued, issued
 
 HANDSHAKE_BYTES_MAX: Final = 128 * 1024
 """What a peer may say before the handshake is over: its certificates."""
@@ -29,15 +31,25 @@ class Encryption:
     """
 
     __slots__ = (
-        "_answers_bytes", "_handshake_bytes", "_incoming", "_object", "_outgoing", "_waiting", "certificate", "ended",
-        "established", "failure", "version",
+        "_answers_bytes", "_handshake_bytes", "_incoming", "_is_revoked", "_object", "_outgoing", "_shown", "_waiting",
+        "certificate", "ended", "established", "failure", "version",
     )  # fmt: skip
 
-    def __init__(self, context: ssl.SSLContext, *, server: bool, server_name: str | None = None) -> None:
+    def __init__(
+        self,
+        context: ssl.SSLContext,
+        *,
+        server: bool,
+        server_name: str | None = None,
+        is_revoked: Callable[[Issued], bool] = lambda certificate: False,
+    ) -> None:
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._object = context.wrap_bio(self._incoming, self._outgoing, server_side=server, server_hostname=server_name)
         self._waiting: list[bytes | memoryview] = []
         """Written before the handshake was over."""
+        self._is_revoked = is_revoked
+        self._shown: Issued | None = None
+        """The peer's certificate."""
         self._handshake_bytes = 0
         self._answers_bytes = 0
         self.established = False
@@ -93,6 +105,11 @@ class Encryption:
         if self._answers_bytes > ANSWERS_BYTES_MAX and self.failure is None:
             self.failure = "TLS: the peer asks and does not read the answers"
 
+    def check_revoked(self) -> None:
+        """Ends it if the peer's certificate is revoked now."""
+        if self._shown is not None and self.failure is None and self._is_revoked(self._shown):
+            self.failure = f"TLS: the peer's certificate is revoked (serial number {self._shown.serial:x})"
+
     def _shake_hands(self) -> None:
         try:
             self._object.do_handshake()
@@ -101,6 +118,12 @@ class Encryption:
         except ssl.SSLError as error:
             self._fail(error)
             return
+        shown = self._object.getpeercert(binary_form=True)
+        if shown is not None:
+            self._shown = issued(shown)  # OpenSSL has read it: it is a certificate
+            self.check_revoked()
+            if self.failure is not None:
+                return
         self.established = True
         self.version = self._object.version() or ""
         self.certificate = name_of(self._object.getpeercert())

@@ -144,6 +144,12 @@ class Peer(asyncio.Protocol, Reading):
             self.written_bytes += len(output)
         return len(output)
 
+    def check_revoked(self) -> None:
+        """Ends it if its peer's certificate is revoked now."""
+        if self.encryption is not None:
+            self.encryption.check_revoked()
+            self._look_at(self.encryption)
+
     def _look_at(self, encryption: Encryption) -> None:
         if encryption.failure is not None and self.why is None:
             self.why = encryption.failure

@@ -1,0 +1,185 @@
+"""A bundle: a version of Holdfast with all that it needs, for sites without internet, signed by the fleet's authority.
+
+Rules of this file: a bundle is a tar file of wheels and a manifest, which has the hash of each and is what is signed.
+Whoever opens one has checked all of it before anything of it is used.
+"""
+
+import base64
+import hashlib
+import io
+import json
+import platform
+import subprocess
+import sys
+import tarfile
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Any, Final, NamedTuple
+
+from holdfast.errors import ConfigError, HoldfastError
+from holdfast.fleet.authority import Authority
+from holdfast.fleet.provision import Verifier
+from holdfast.units import MIB
+
+WHEELS_MAX: Final = 200
+WHEEL_BYTES_MAX: Final = 512 * MIB
+MANIFEST_BYTES_MAX: Final = MIB
+COLLECT_S_MAX: Final = 1_800.0
+_MANIFEST: Final = "manifest.json"
+_WHEELS: Final = "wheels/"
+_CONTEXT: Final = b"holdfast fleet bundle 1\n"
+_NONE: Final = "this is no bundle of a fleet; make it with `holdfast fleet bundle`"
+
+
+class Bundle(NamedTuple):
+    """What a bundle says of itself. `name`: the version of Holdfast, and what tells two builds of it apart."""
+
+    name: str
+    python: str
+    machine: str
+    files: Mapping[str, str]
+
+
+def this_machine() -> tuple[str, str]:
+    """What wheels may depend on: Python's version, and the machine with its libraries."""
+    libc = "glibc" if platform.libc_ver()[0] == "glibc" else "other"
+    return (
+        f"{sys.version_info.major}.{sys.version_info.minor}",
+        f"{platform.system()}-{platform.machine()}-{libc}".lower(),
+    )
+
+
+def collect(source: Path, wheels: Path) -> None:
+    """Has pip put the wheels of Holdfast's source, of all that it depends on, and of pip, which installs them, into
+    `wheels`."""
+    if not (source / "pyproject.toml").exists():
+        raise ConfigError(f"{source} is no source of Holdfast; give the directory of its pyproject.toml")
+    constraints = source / "constraints.txt"
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "--disable-pip-version-check",
+        "wheel",
+        "--quiet",
+        "--wheel-dir",
+        str(wheels),
+    ]
+    command += ["-c", str(constraints)] if constraints.exists() else []
+    try:
+        done = subprocess.run(
+            [*command, "pip", f"{source.resolve()}[fleet]"],
+            capture_output=True,
+            text=True,
+            timeout=COLLECT_S_MAX,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise HoldfastError(f"pip has not ended in {COLLECT_S_MAX:g} s; look at the connection to its index") from None
+    if done.returncode != 0:
+        said = done.stderr.strip().splitlines()
+        raise HoldfastError(f"pip cannot make the wheels: {said[-1] if said else 'it said nothing'}")
+
+
+def pack(wheels: Path, out: Path, authority: Authority) -> Bundle:
+    """Writes the bundle of the wheels in that directory. ConfigError if Holdfast is not among them."""
+    files = {path.name: _hash_of(path) for path in sorted(wheels.glob("*.whl"))}
+    own = next((name for name in files if name.startswith("holdfast-")), None)
+    if own is None or sum(name.startswith("pip-") for name in files) != 1:
+        raise ConfigError(
+            f"there is no wheel of holdfast, or of pip, in {wheels}; give the directory of Holdfast's source"
+        )
+    python, machine = this_machine()
+    name = f"{own.split('-')[1]}-{hashlib.sha256(json.dumps(files).encode()).hexdigest()[:8]}"
+    bundle = Bundle(name, python, machine, files)
+    body = json.dumps(bundle._asdict())
+    signature = base64.b64encode(authority.sign(_CONTEXT + body.encode())).decode()
+    manifest = json.dumps({"bundle": body, "signature": signature}).encode()
+    new = out.with_name(f".{out.name}.new")
+    try:
+        with tarfile.open(new, "w") as tar:
+            entry = tarfile.TarInfo(_MANIFEST)
+            entry.size = len(manifest)
+            tar.addfile(entry, io.BytesIO(manifest))
+            for file in files:
+                tar.add(wheels / file, _WHEELS + file, recursive=False)
+        new.replace(out)
+    finally:
+        new.unlink(missing_ok=True)
+    return bundle
+
+
+def make(source: Path, out: Path, authority: Authority) -> Bundle:
+    with tempfile.TemporaryDirectory(prefix="holdfast-bundle-") as place:
+        collect(source, Path(place))
+        return pack(Path(place), out, authority)
+
+
+def unpack(file: Path, into: Path, verifier: Verifier) -> Bundle:
+    """Puts the wheels into the directory `into`; what the bundle says of itself. ConfigError where it is not what the
+    fleet has signed, or is for another machine than this."""
+    try:
+        with tarfile.open(file, "r:") as tar:
+            bundle = _manifest(tar, verifier)
+            _check_machine(bundle)
+            for name, digest in bundle.files.items():
+                _extract(tar, name, digest, into)
+    except (tarfile.TarError, EOFError):
+        raise ConfigError(f"{file}: {_NONE}") from None
+    except ConfigError as error:
+        raise ConfigError(f"{file}: {error}") from None
+    return bundle
+
+
+def _manifest(tar: tarfile.TarFile, verifier: Verifier) -> Bundle:
+    entry = tar.next()
+    if entry is None or entry.name != _MANIFEST or not entry.isfile() or entry.size > MANIFEST_BYTES_MAX:
+        raise ConfigError(_NONE)
+    try:
+        whole = json.loads(_stream(tar, entry).read())
+        body, signature = whole["bundle"].encode(), base64.b64decode(whole["signature"], validate=True)
+        is_signed = verifier.verified(signature, _CONTEXT + body)
+        given: dict[str, Any] = json.loads(body) if is_signed else {}
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise ConfigError(_NONE) from None
+    if not is_signed:
+        raise ConfigError("the bundle was not signed by this site's fleet, or was changed on its way; get it again")
+    bundle = Bundle(**given)
+    names = bundle.files.keys()
+    if len(names) > WHEELS_MAX or any("/" in name or not name.endswith(".whl") for name in names):
+        raise ConfigError(_NONE)
+    return bundle
+
+
+def _check_machine(bundle: Bundle) -> None:
+    python, machine = this_machine()
+    if (bundle.python, bundle.machine) != (python, machine):
+        theirs, ours = f"Python {bundle.python} on {bundle.machine}", f"Python {python} on {machine}"
+        raise ConfigError(f"the bundle is for {theirs}, and this is {ours}; make one on such a machine")
+
+
+def _extract(tar: tarfile.TarFile, name: str, digest: str, into: Path) -> None:
+    try:
+        entry = tar.getmember(_WHEELS + name)
+    except KeyError:
+        raise ConfigError(f"{name} is missing in it; get it again") from None
+    if not entry.isfile() or entry.size > WHEEL_BYTES_MAX:
+        raise ConfigError(f"{name} is no file of at most {WHEEL_BYTES_MAX} bytes; get it again")
+    target = into / name
+    with _stream(tar, entry) as stream, target.open("xb") as copy:
+        while part := stream.read(MIB):
+            copy.write(part)
+    if _hash_of(target) != digest:
+        raise ConfigError(f"{name} was changed on its way; get it again")
+
+
+def _stream(tar: tarfile.TarFile, entry: tarfile.TarInfo) -> IO[bytes]:
+    stream = tar.extractfile(entry)
+    assert stream is not None
+    return stream
+
+
+def _hash_of(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -1,0 +1,117 @@
+"""Versions of Holdfast on a site's machine, beside each other: an upgrade installs a new one and switches to it, and
+goes back where the node does not start with it.
+
+Rules of this file: nothing is installed from a network. A version that runs is never changed: `current` is a symbolic
+link, which is replaced at once.
+"""
+
+import os
+import shutil
+import subprocess
+import tempfile
+import venv
+from pathlib import Path
+from typing import Final
+
+from holdfast.errors import ConfigError, HoldfastError
+from holdfast.fleet import bundle as bundles
+from holdfast.fleet import private_files
+from holdfast.fleet.agent import Reload
+from holdfast.fleet.provision import Verifier
+
+INSTALL_S_MAX: Final = 600.0
+
+
+class Versions:
+    """The versions in `prefix`, each an environment of its own; `current` is a link to the one that the node runs with,
+    and `previous` to the one before."""
+
+    def __init__(self, prefix: Path) -> None:
+        self.prefix = prefix
+        self.current = prefix / "current"
+        self._previous = prefix / "previous"
+
+    def name(self) -> str | None:
+        """Of the current one."""
+        return os.readlink(self.current) if self.current.is_symlink() else None
+
+    def upgrade(self, file: Path, verifier: Verifier, restart: Reload) -> str:
+        """Installs the bundle, switches to it and restarts the node; returns its name. HoldfastError where that fails:
+        the node runs with the version of before then."""
+        self.prefix.mkdir(parents=True, exist_ok=True)
+        with private_files.changing(self.prefix):
+            before = self.name()
+            with tempfile.TemporaryDirectory(prefix=".wheels-", dir=self.prefix) as wheels:
+                name = bundles.unpack(file, Path(wheels), verifier).name
+                if name == before:
+                    raise ConfigError(f"{name} is the current version; nothing has changed")
+                self._install(name, Path(wheels))
+            self._switch(name, before, restart)
+            if before is not None:
+                _link(self._previous, before)
+            self._remove_all_but(name, before)
+            return name
+
+    def back(self, restart: Reload) -> str:
+        """Switches to the version before; returns its name."""
+        if not self.prefix.is_dir():
+            raise ConfigError(f"{self.prefix} is no directory; give the one of `holdfast fleet upgrade`")
+        with private_files.changing(self.prefix):
+            before, target = self.name(), os.readlink(self._previous) if self._previous.is_symlink() else None
+            if before is None or target is None or not (self.prefix / target).is_dir():
+                raise HoldfastError(f"there is no version before the current one in {self.prefix}; use a bundle")
+            self._switch(target, before, restart)
+            _link(self._previous, before)
+            return target
+
+    def _install(self, name: str, wheels: Path) -> None:
+        """An environment with these wheels alone. It is made in its place, because scripts have its path in them."""
+        place = self.prefix / name
+        shutil.rmtree(place, ignore_errors=True)  # of an upgrade that was ended
+        try:
+            venv.create(place, with_pip=False, symlinks=True)
+            # Without what the environment variables of this process name: pip would take it for installed.
+            python = [str(place / "bin" / "python"), "-E", "-s"]
+            (installer,) = wheels.glob("pip-*.whl")
+            pip = [*python, str(installer / "pip"), "--disable-pip-version-check", "install", "--quiet", "--no-index"]
+            _run([*pip, "--find-links", str(wheels), "holdfast[fleet]"], "the wheels cannot be installed")
+            _run([*python, str(place / "bin" / "holdfast"), "--version"], "the new version does not run")
+        except BaseException:
+            shutil.rmtree(place, ignore_errors=True)
+            raise
+
+    def _switch(self, name: str, before: str | None, restart: Reload) -> None:
+        _link(self.current, name)
+        try:
+            restart.run()
+        except HoldfastError as error:
+            if before is None:
+                raise
+            _link(self.current, before)
+            try:
+                restart.run()
+            except HoldfastError as again:
+                raise HoldfastError(f"{error}; back at {before}, which does not start either: {again}") from None
+            raise HoldfastError(f"{error}; the node runs with {before} again") from None
+
+    def _remove_all_but(self, *kept: str | None) -> None:
+        for place in self.prefix.iterdir():
+            if place.is_dir() and not place.is_symlink() and place.name not in kept and (place / "pyvenv.cfg").exists():
+                shutil.rmtree(place)
+
+
+def _link(link: Path, target: str) -> None:
+    new = link.with_name(f".{link.name}.new")
+    new.unlink(missing_ok=True)
+    new.symlink_to(target)
+    new.replace(link)
+
+
+def _run(command: list[str], failure: str) -> None:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=INSTALL_S_MAX, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise HoldfastError(f"{failure} ({error})") from None
+    if done.returncode != 0:
+        said = (done.stderr or done.stdout).strip().splitlines()
+        raise HoldfastError(f"{failure}: {said[-1] if said else 'no reason was given'}")
