@@ -400,6 +400,24 @@ def test_of_what_waits_for_credit_the_newest_of_each_pair_is_sent(monkeypatch: p
     assert c.core is not None
 
 
+def test_what_waited_for_a_neighbour_that_is_gone_takes_no_room_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig, c, mid, hub = row()
+    rig.run(3)
+    assert mid.core is not None
+    rates = control(mid)
+    monkeypatch.setattr(type(mid.core.neighbours["hub"]), "send", lambda *args, **kwargs: False)  # no credit
+    monkeypatch.setattr(rate_control, "WAITING_MAX", 1)
+    rates._hear_load(mid.core.neighbours["c"], report(origin="c"))
+    assert rates.waiting_count == 1
+    monkeypatch.undo()
+    hub.crash()
+    apart(rig, "mid", "hub")
+    rig.run(20)
+    assert not mid.core.neighbours["hub"].established
+    assert not rates.waiting, "although nothing more was to be sent there"
+    assert c.core is not None
+
+
 def test_more_than_a_neighbour_may_say_is_passed_over() -> None:
     rig, hub, _ = star()
     rig.run(3)

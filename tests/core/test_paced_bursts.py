@@ -9,7 +9,7 @@ from holdfast.amqp.connection import Sender
 from holdfast.amqp.wire.performatives import Header, Rejected
 from holdfast.custody.hop.links import hop_key
 from holdfast.errors import ConfigError
-from holdfast.pacing.rows import CUT_PERIODS, IGNORING_PERIODS
+from holdfast.pacing.obedience import CUT_PERIODS, PERIODS
 from holdfast.pacing.settings import PacingConfig
 from holdfast.settings.neighbours import NeighbourConfig
 from holdfast.settings.node import NodeConfig
@@ -175,7 +175,7 @@ def test_a_neighbour_that_ignores_its_rate_is_cut_to_it() -> None:
     assert told["c1"]["rate"] == told["c2"]["rate"] == 5_000
     rig.run(200)
     assert is_empty(c1, c2), "what was cut starves nobody"
-    rig.run(2 * (CUT_PERIODS + IGNORING_PERIODS) + 2)
+    rig.run(2 * (CUT_PERIODS + PERIODS) + 2)
     assert not root_credit.cut
 
 

@@ -209,3 +209,34 @@ def test_the_number_of_hosts_is_bounded() -> None:
             PacingConfig(**told).validate("me", None)  # type: ignore[arg-type]
     PacingConfig(rate=10**6, hosts=many[:-1]).validate("me", None)
     PacingConfig(roots=roots[:-1], hosts=("acme",)).validate("me", None)
+
+
+class Looks(dict[Any, Any]):
+    """The queues of a node; counts how often all are looked at."""
+
+    looks = 0
+
+    def items(self) -> Any:
+        self.looks += 1
+        return super().items()
+
+
+def test_the_queues_of_a_root_are_looked_at_once_however_many_hosts_it_paces(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig, (jfk, hub) = path("jfk", "hub")
+    for host in HOSTS:
+        burst(jfk, host)
+    rig.run(1)
+    root = root_of(hub)
+    queues = Looks(root._catalog.queues)
+    monkeypatch.setattr(root, "_catalog", type("Catalog", (), {"queues": queues})())
+    now = max(at for _, at in root._free.values()) + 1.0
+    for table in root.groups.tables.values():
+        table.tick(now - 1.0, 1, 0)
+    rig.now = now
+    root.tick(now + ROOT.period_s)
+    assert queues.looks == 1
+    root.shared()
+    assert queues.looks == 2
+    for host in HOSTS:
+        root.credit(host, "jfk", 100)
+    assert queues.looks <= 3

@@ -49,7 +49,7 @@ def test_before_a_rate_was_told_nobody_is_bounded() -> None:
 
 def test_who_is_cut_has_credit_for_its_rate() -> None:
     table, made = credits(a=1.0, b=1.0)
-    table.rows["a"].cut_periods = 1
+    table.rows["a"].obedience.cut_periods = 1
     made.computed(NOW)
     rate, now, came = 4_500, NOW, 0
     for _ in range(100):
@@ -65,13 +65,13 @@ def test_who_is_cut_has_credit_for_its_rate() -> None:
             assert made.due(now) == ["a"] and made.due(now) == []
     assert came / (now - NOW) == pytest.approx(rate, rel=0.1)
     assert made.credit(now, "b", MOST, 10**9) == MOST
-    table.rows["a"].cut_periods = 0
+    table.rows["a"].obedience.cut_periods = 0
     made.computed(now)
     assert not made.cut and made.credit(now, "a", MOST, 10**9) == MOST
 
 
 def test_a_client_behind_another_node_is_not_cut() -> None:
     table, made = credits(a1=1.0, b=1.0)
-    table.rows["a1"].cut_periods = 1
+    table.rows["a1"].obedience.cut_periods = 1
     made.computed(NOW)
     assert not made.cut

@@ -42,8 +42,8 @@ class RootCredit:
         cut = set()
         for row in self._table.rows.values():
             neighbour = self._via(row.origin)
-            rates[neighbour] = rates.get(neighbour, 0.0) + row.told_rate
-            if row.is_cut and neighbour == row.origin:
+            rates[neighbour] = rates.get(neighbour, 0.0) + row.held(now)
+            if row.obedience.cut_periods and neighbour == row.origin:
                 cut.add(neighbour)
         self._rates, self._sum = rates, sum(rates.values())
         for neighbour in cut - self.cut.keys():

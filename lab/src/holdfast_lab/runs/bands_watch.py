@@ -217,8 +217,8 @@ class BandsWatch:
         if core.rates.root is None:
             return
         for row in [row for table in core.rates.root.groups.tables.values() for row in table.rows.values()]:
-            self.ignored = max(self.ignored, row.over)
-            if row.over >= IGNORED_PERIODS and core.forwarding.via(row.origin) == row.origin:
+            self.ignored = max(self.ignored, row.obedience.over)
+            if row.obedience.over >= IGNORED_PERIODS and core.forwarding.via(row.origin) == row.origin:
                 raise Violation(f"{row.origin} ignores its rate at {node}, and its link is not held to it")
 
     def metrics(self) -> dict[str, int]:
