@@ -168,7 +168,7 @@ def test_all_groups_together_have_as_many_rows_as_one(monkeypatch: pytest.Monkey
         for at in range(2) for group in ("", "acme")
     ]  # fmt: skip
     assert taken == [True, True, True, False]
-    groups.tick(0.0, lambda group: (1_000, 0))
+    groups.tick(0.0, dict.fromkeys(groups.tables, (1_000, 0)))
     groups.receive(0.1, Report("hub", "c0", "", 2, 1, 0, 1_000, 0, None, 0))
     groups.take(0.1, 100)
     assert groups.tables[""].next_deadline() == pytest.approx(0.3), "3 rows, of which 10 are computed a second"

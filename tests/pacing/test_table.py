@@ -445,7 +445,7 @@ def test_groups_share_a_root_and_know_nothing_of_each_other() -> None:
         assert groups.receive(0.0, Report("hub", origin, group, 1, 1, 0, CAPACITY, 0, 0, 0))
     assert not groups.receive(0.0, Report("hub", "jfk", "other", 1, 1, 0, CAPACITY, 0, 0, 0))
     assert groups.next_deadline() == 0.0
-    groups.tick(0.0, lambda group: (ROOT_CAPACITY, 0))
+    groups.tick(0.0, dict.fromkeys(groups.tables, (ROOT_CAPACITY, 0)))
     assert [(pace.group, pace.to) for pace in groups.take(0.0, 2)] == [("", "jfk"), ("acme", "jfk")]
     assert [(pace.to, pace.rate) for pace in groups.take(0.0, 9)] == [("ewr", RATE * 4 // 10)]
     told = {(group, row.origin): row.told_rate for group, table in groups.tables.items() for row in table.rows.values()}
