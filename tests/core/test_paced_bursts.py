@@ -167,6 +167,7 @@ def test_a_neighbour_that_ignores_its_rate_is_cut_to_it() -> None:
     told = {line["client"]: line for line in rows(hub, "paces")}
     root_credit = root_of(hub).credits[""]
     assert list(root_credit.cut) == ["c1"]
+    assert told["c1"]["cut_to_rate"] and not told["c2"]["cut_to_rate"]
     assert credit(hub, "c1") <= 2 and credit(hub, "c2") > 100
     assert arrived(hub) - before < 80 * 20 * 500 * 0.6
     before = arrived(hub)
@@ -243,9 +244,10 @@ def test_scarce_room_of_a_root_follows_the_rates() -> None:
 @pytest.mark.parametrize(
     ("told", "what"),
     [
-        ({"weights": ((0.5, 1), (0.4, 2))}, "pacing weights: invalid thresholds"),
-        ({"weights": ((0.5, 1_001),)}, "pacing weights: invalid weights"),
-        ({"weights": ((1.1, 1),)}, "pacing weights: invalid thresholds"),
+        ({"weights": ((0.5, 1), (0.4, 2))}, "pacing weights: invalid threshold 0.4 after 0.5; expected them ascending"),
+        ({"weights": ((0.5, 1_001),)}, "pacing weights: invalid weight 1001; expected 0 to 1000"),
+        ({"weights": ((1.1, 1),)}, "pacing weights: invalid threshold 1.1; expected 0 to 1"),
+        ({"weights": tuple((at / 200, 1) for at in range(101))}, "pacing weights: 101 thresholds"),
         ({"weights": ((0.5, 1),), "roots": ()}, "weights without roots"),
         ({"when_full": "drop-oldest"}, "pacing when_full; expected one of block, refuse"),
         ({"when_full": "refuse"}, "when_full without capacity_bytes"),

@@ -170,6 +170,7 @@ class RootRates:
                 "received": Ulong(int(row.intake)),
                 "reported_s": round(now - row.heard_at, 3),
                 "ignores_rate": row.obedience.ignoring,
+                "cut_to_rate": row.origin in self.credits[host].cut,
             }
             for host, row in sorted(rows, key=lambda item: item[0] != DEFAULT_HOST)[:ROWS_TOLD_MAX]
         ]
