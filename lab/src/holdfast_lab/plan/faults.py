@@ -70,6 +70,7 @@ KINDS: Final = {
     "forbid": "node",
     "earlier-version": "node",
     "ignores-rate": "node",
+    "unsteady-pacing": "node",
     "reload": "node",
     "cut": "link",
     "silent-cut": "link",
@@ -91,7 +92,7 @@ WEARING: Final = frozenset(
 UP: Final = frozenset(
     {
         "full-disk", "refusing-disk", "slow-disk", "stalled-disk", "clock-step", "purge", "cut-clients",
-        "refusing-links", "forbid", "ignores-rate", "reload",
+        "refusing-links", "forbid", "ignores-rate", "reload", "unsteady-pacing",
     }
 )  # fmt: skip
 """Those of nodes under which none goes down."""

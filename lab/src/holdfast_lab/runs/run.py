@@ -202,6 +202,8 @@ class _Run:
             found["sorted"] = sum(watch.looked for watch in self.sorting.values())
         if self.faults is not None:
             found["faults"] = dict(sorted(self.faults.hits.items()))
+            if self.faults.unsteady:
+                found["pacing_messages"] = dict(sorted(self.faults.unsteady.items()))
         return found
 
     def coverage(self) -> dict[str, Counter[str]]:
