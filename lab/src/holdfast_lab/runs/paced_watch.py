@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final
 from holdfast.broker.entries import packed
 from holdfast.pacing.changes import valid_ms_of
 from holdfast.pacing.pacer import Pacer
-from holdfast.pacing.shaper import LATE_S
 from holdfast_lab.base.client_history import Violation
 from holdfast_lab.sim.node import SimNode
 from holdfast_lab.sim.sim_bed import SimBed
@@ -38,6 +37,9 @@ def ignores_rate(pacer: Pacer) -> bool:
 
 GIVEN_MAX: Final = 200
 """Rates of one client and host that are remembered."""
+
+LATE_S: Final = 0.1
+"""Of the time in which a message that waited could have left, so much may be made good (GUARANTEES)."""
 
 SLACK_BYTES: Final = 1.0
 """Of the arithmetic of floats."""
