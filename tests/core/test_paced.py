@@ -143,7 +143,7 @@ def test_a_root_lends_what_is_free_in_its_fullest_queue() -> None:
     c1 = rig.node("c1", pacing=CLIENT, neighbours=(NeighbourConfig(name="hub", remote="127.0.0.1:1"),))
     send(rig, hub, *[BODY] * 100, to="hub", queue="full")
     used = hub.queue("full").bytes_held
-    assert root_of(hub).queue("") == (used + 60_000 - used, used)
+    assert root_of(hub).rooms()[""] == (used + 60_000 - used, used)
     send(rig, c1, *[BODY] * 150, to="hub")
     rig.run(30)
     assert is_empty(c1)
