@@ -459,7 +459,6 @@ def test_an_older_neighbour_is_sent_nothing() -> None:
         ({"lend": 0.5}, "policy or lend without a rate"),
         ({"shares": (("hub", 1.0),)}, "shares without a rate"),
         ({"rate": 1, "shares": (("me", 1.0),)}, "'me' in pacing shares; expected another node's name"),
-        ({"rate": 1, "shares": (("hubb", 1.0),)}, "'hubb' in pacing shares; expected the name of a"),
         ({"rate": 1, "shares": (("hub", 0.0009),)}, "pacing shares of 'hub'"),
         ({"rate": 1, "shares": (("hub", 1_000.1),)}, "pacing shares of 'hub'"),
         ({"rate": 1, "shares": tuple((f"c{at}", 1.0) for at in range(SHARES_MAX + 1))}, "in pacing shares"),
@@ -485,5 +484,5 @@ def test_the_bounds_themselves_are_taken() -> None:
         PacingConfig(roots=tuple(f"c{at}" for at in range(ROOTS_MAX))),
         PacingConfig(rate=1, shares=tuple((f"c{at}", 1.0) for at in range(SHARES_MAX))),
     ):
-        routes = tuple((name, "mid") for name in (*told.roots, *dict(told.shares)))
+        routes = tuple((root, "mid") for root in told.roots)
         NodeConfig(name="me", neighbours=(NeighbourConfig(name="mid"),), forwarding=routes, pacing=told).validate()

@@ -83,12 +83,15 @@ class PacingConfig:
         if self.rate is None and (self.period_s, self.policy, self.lend) != OF_ROOT:
             text = "pacing period_s, policy or lend without a rate; a root has them: give this one a rate"
             raise ConfigError(f"{text}, or leave them out")
-        self._validate_shares(node, reached)
+        self._validate_shares(node)
         self._validate_hosts()
         if len(self.roots) > ROOTS_MAX:
             raise ConfigError(f"{len(self.roots)} nodes in pacing roots; expected at most {ROOTS_MAX}")
         for at, root in enumerate(self.roots):
-            _check_reached(root, "pacing roots", node, reached)
+            _check_other(root, "pacing roots", node)
+            if reached is not None and root not in reached:
+                expected = "the name of a [[neighbour]] or the destination of a [[route]]"
+                raise ConfigError(f"invalid value {root!r} in pacing roots; expected {expected}")
             if root in self.roots[:at]:
                 raise ConfigError(f"{root!r} is listed twice in pacing roots; list it once")
         if self.capacity_bytes is not None and not 1 <= self.capacity_bytes <= BYTES_MAX:
@@ -98,13 +101,14 @@ class PacingConfig:
             raise ConfigError("pacing capacity_bytes without roots; name the roots, or leave it out")
         self._validate_burst()
 
-    def _validate_shares(self, node: str, reached: Set[str] | None) -> None:
-        """Which clients of a root have a share of their own."""
+    def _validate_shares(self, node: str) -> None:
+        """Which clients of a root have a share of their own. One that is not there yet, or no longer, may have one: a
+        client can be added and removed without a restart, which a share needs."""
         if len(self.shares) > SHARES_MAX:
             raise ConfigError(f"{len(self.shares)} clients in pacing shares; expected at most {SHARES_MAX}")
         low, high = SHARE
         for client, share in self.shares:
-            _check_reached(client, "pacing shares", node, reached)
+            _check_other(client, "pacing shares", node)
             if not low <= share <= high:
                 raise ConfigError(
                     f"invalid value {share:g} for pacing shares of {client!r}; expected {low:g} to {high:g}"
@@ -160,14 +164,11 @@ class PacingConfig:
             raise ConfigError("pacing room_low, room_normal or room_quiet_s without when_full; give that, too")
 
 
-def _check_reached(name: str, where: str, node: str, reached: Set[str] | None) -> None:
-    """ConfigError where that is not the name of another node to which a way leads."""
+def _check_other(name: str, where: str, node: str) -> None:
+    """ConfigError where that is not the name of another node."""
     check_name(name)
     if name == node:
         raise ConfigError(f"invalid value {name!r} in {where}; expected another node's name")
-    if reached is not None and name not in reached:
-        expected = "the name of a [[neighbour]] or the destination of a [[route]]"
-        raise ConfigError(f"invalid value {name!r} in {where}; expected {expected}")
 
 
 NO_PACING: Final = PacingConfig()
