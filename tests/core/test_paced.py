@@ -8,6 +8,7 @@ from holdfast.amqp.message.message import Message
 from holdfast.amqp.wire.performatives import Properties
 from holdfast.amqp.wire.types import Ulong
 from holdfast.custody.hop import paced_sender
+from holdfast.custody.hop.blocked import Blocked
 from holdfast.errors import ConfigError
 from holdfast.pacing.messages import NODES_MAX, Pace, Report
 from holdfast.pacing.pacer import FIRST_S
@@ -298,6 +299,23 @@ def test_without_configuration_nothing_is_said() -> None:
 
 
 # ---------------------------------------------------------------------------------------------- hostile neighbours
+
+
+def test_own_messages_that_the_next_hop_blocks_are_tried_when_the_rate_allows_it() -> None:
+    """Else all of them would join those that wait for the rate, however many these may be."""
+    rig, _, (c1, _) = star()
+    rig.run(3)
+    send(rig, c1, *[BODY] * 40, to="hub")
+    assert c1.core is not None
+    sender: Any = c1.core.next_hops["hub"].senders["hub"]
+    own, sequence = c1.core.identities.store_uuid, list(sender.waiting)[-1]
+    del sender.waiting[sequence]
+    blocked = sender.blocked[own] = Blocked(rig.now, 40, rig.now)
+    blocked.aside[sequence] = 40
+    assert not sender.pacer.ready(rig.now)
+    sender._try_blocked(rig.now)
+    assert sequence in blocked.aside and sequence not in sender.waiting
+    assert blocked.due > rig.now
 
 
 def report(**fields: Any) -> dict[str, Any]:
