@@ -301,6 +301,19 @@ def test_without_configuration_nothing_is_said() -> None:
 # ---------------------------------------------------------------------------------------------- hostile neighbours
 
 
+def test_a_higher_rate_holds_at_once_for_what_waits() -> None:
+    rig, _, (c1, _) = star(root=PacingConfig(rate=20, policy="fixed"))
+    rig.run(3)
+    send(rig, c1, *[BODY] * 3, to="hub")
+    assert c1.core is not None
+    sender: Any = c1.core.next_hops["hub"].senders["hub"]
+    assert len(sender.waiting) == 2 and sender.due > rig.now + 2
+    pace = sender.pacer.origin.pace
+    higher = pace._replace(version=pace.version + 1, rate=10_000)
+    control(c1)._hear_pace(c1.core.neighbours["hub"], higher.fields())
+    assert sender.due < rig.now + 0.1
+
+
 def test_own_messages_that_the_next_hop_blocks_are_tried_when_the_rate_allows_it() -> None:
     """Else all of them would join those that wait for the rate, however many these may be."""
     rig, _, (c1, _) = star()
