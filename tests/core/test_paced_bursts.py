@@ -208,6 +208,17 @@ def test_behind_a_node_on_the_way_nobody_is_cut() -> None:
     assert is_empty(c, mid)
 
 
+def test_what_a_client_behind_a_node_on_the_way_sends_is_counted_as_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig, c, _, hub = row()
+    rig.run(3)
+    assert c.core is not None
+    root, names = root_of(hub), {c.core.identities.store_uuid: "c"}  # as a topology tells it
+    monkeypatch.setattr(root, "_name_of", names.__getitem__)
+    root._names.clear()
+    root.took("", c.core.identities.store_uuid, "mid", 100)
+    assert root.groups.tables[""].rows["c"].intake_bytes == 100
+
+
 def test_scarce_room_of_a_root_follows_the_rates() -> None:
     queues = (QueueConfig(name="work", bytes_max=40_000),)
     rig = Rig()

@@ -211,6 +211,16 @@ def test_the_number_of_hosts_is_bounded() -> None:
     PacingConfig(roots=roots[:-1], hosts=("acme",)).validate("me", None)
 
 
+def test_the_room_of_a_host_is_that_of_its_own_queues() -> None:
+    rig, (jfk, hub) = path("jfk", "hub")
+    burst(jfk, "acme", 10)
+    rig.run(5)
+    root = root_of(hub)
+    held = {host: root.rooms()[host][1] for host in HOSTS}
+    assert held["acme"] > 10 * len(BODY) and held[""] == held["globex"] == 0
+    assert root.rooms()["acme"][0] == root.rooms()[""][0] + held["acme"], "what is free is divided equally"
+
+
 class Looks(dict[Any, Any]):
     """The queues of a node; counts how often all are looked at."""
 
