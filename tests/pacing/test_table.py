@@ -333,6 +333,23 @@ def test_who_has_its_base_after_its_lease_ignores_nothing() -> None:
     assert sum(desk.rates()[name] for name in ("ewr", "lga")) == pytest.approx(RATE * 2 / 3, rel=0.01), "it is had once"
 
 
+def test_who_has_its_base_because_all_its_rates_are_lost_ignores_nothing() -> None:
+    """Its reports arrive, and say that it knows no rate, so that it is told one again and again."""
+    desk = three()
+    for step in range(1, 300):
+        desk.now = step * 0.1
+        if step % 5 == 0:
+            desk.report("jfk", 0, applied=0)
+            desk.report("ewr", 9)
+            desk.report("lga", 9)
+        row = desk.table.rows["jfk"]
+        if row.told_version:
+            desk.table.took("jfk", RATE // 30)
+        desk.go(desk.now + 0.05)
+        assert not row.obedience.ignoring
+    assert row.told_rate < RATE // 10 and row.lease_ends > desk.now
+
+
 def test_who_ignores_its_rate_and_is_silent_costs_what_it_takes_and_no_more() -> None:
     desk = three()
     for step in range(1, 300):

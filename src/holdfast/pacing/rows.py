@@ -83,8 +83,9 @@ class Row:
         return float(self.told_rate if now < self.lease_ends else self.told_base)
 
     def may_have(self, now: float) -> float:
-        """The highest rate that it may have: its lease ends there up to a round trip before it ends here."""
-        over = now + self.round_trip_s() >= self.lease_ends
+        """The highest rate that it may have: its base where it says that it knows no rate, or where its lease may be
+        over, which ends there up to a round trip before it ends here."""
+        over = not self.applied or now + self.round_trip_s() >= self.lease_ends
         return float(max(self.told_rate, self.told_base) if over else self.told_rate)
 
     def excess(self, now: float) -> float:

@@ -70,7 +70,7 @@ class CutWatch:
                 if core.forwarding.via(name) != name:
                     continue
                 taken = self._taken.setdefault((host, name), _Taken(now))
-                rate = float(max(row.told_rate, row.told_base if now >= row.lease_ends else 0))
+                rate = float(max(row.told_rate, row.told_base))  # it has its base where rates are lost
                 taken.rates[-1] = max(taken.rates[-1], rate)
                 if now >= taken.began_at + max(PERIOD_S, table.pacing.period_s):
                     taken.end_period(now, rate)
