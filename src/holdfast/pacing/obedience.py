@@ -25,7 +25,7 @@ root and 2 s."""
 CUT_PERIODS: Final = 10
 """For so many periods after it last ignored its rate, or used it up, a neighbour's link is held to it."""
 
-CUT_USED: Final = 0.5
+CUT_USED: Final = 0.25
 """Of its rate: who is cut and sends this much has more to send. Over a long way credit brings less than the rate."""
 
 

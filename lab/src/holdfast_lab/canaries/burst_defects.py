@@ -73,17 +73,6 @@ def _obedient_as_ever(original: Function) -> Function:
     return end_period
 
 
-def _cut_to_twice(original: Function) -> Function:
-    """What is cut is given credit for twice its rate."""
-
-    def computed(self: Any, now: float) -> None:
-        original(self, now)
-        for shaper in self.cut.values():
-            shaper.set_rate(now, 2 * shaper.rate)
-
-    return computed
-
-
 def _first_come_first_served(original: Function) -> Function:
     """Of a link's messages that wait none is taken before the first."""
 
@@ -141,14 +130,6 @@ BURST_CANARIES: Final[tuple[Canary, ...]] = (
         target="pacing.obedience:Obedience.end_period",
         signature="(self, over_s: float, has: float) -> None",
         broken=_obedient_as_ever,
-        expected="its link is not held to it",
-    ),
-    Canary(
-        name="cut-to-more",
-        sentence="A root holds a neighbour that ignores its rate to twice that.",
-        target="pacing.root_credit:RootCredit.computed",
-        signature="(self, now: float) -> None",
-        broken=_cut_to_twice,
         expected="its link is not held to it",
     ),
     Canary(

@@ -84,7 +84,6 @@ CAUGHT_BY: Final[dict[str, tuple[int, int]]] = {
     "opened-untold": (112, 250),
     "never-cut": (24, 50),
     "never-judged": (24, 50),
-    "cut-to-more": (24, 50),
     "urgent-behind-low": (44, 100),
     "untied-beyond-few": (18, 50),
     "together-up-to-few": (38, 100),
