@@ -8,6 +8,7 @@ from holdfast.amqp.message.message import Message
 from holdfast.amqp.wire.performatives import Properties
 from holdfast.amqp.wire.types import Ulong
 from holdfast.custody.hop import paced_sender
+from holdfast.custody.hop.blocked import Blocked
 from holdfast.errors import ConfigError
 from holdfast.pacing.messages import NODES_MAX, Pace, Report
 from holdfast.pacing.pacer import FIRST_S
@@ -143,7 +144,7 @@ def test_a_root_lends_what_is_free_in_its_fullest_queue() -> None:
     c1 = rig.node("c1", pacing=CLIENT, neighbours=(NeighbourConfig(name="hub", remote="127.0.0.1:1"),))
     send(rig, hub, *[BODY] * 100, to="hub", queue="full")
     used = hub.queue("full").bytes_held
-    assert root_of(hub).queue("") == (used + 60_000 - used, used)
+    assert root_of(hub).rooms()[""] == (used + 60_000 - used, used)
     send(rig, c1, *[BODY] * 150, to="hub")
     rig.run(30)
     assert is_empty(c1)
@@ -300,6 +301,36 @@ def test_without_configuration_nothing_is_said() -> None:
 # ---------------------------------------------------------------------------------------------- hostile neighbours
 
 
+def test_a_higher_rate_holds_at_once_for_what_waits() -> None:
+    rig, _, (c1, _) = star(root=PacingConfig(rate=20, policy="fixed"))
+    rig.run(3)
+    send(rig, c1, *[BODY] * 3, to="hub")
+    assert c1.core is not None
+    sender: Any = c1.core.next_hops["hub"].senders["hub"]
+    assert len(sender.waiting) == 2 and sender.due > rig.now + 2
+    pace = sender.pacer.origin.pace
+    higher = pace._replace(version=pace.version + 1, rate=10_000)
+    control(c1)._hear_pace(c1.core.neighbours["hub"], higher.fields())
+    assert sender.due < rig.now + 0.1
+
+
+def test_own_messages_that_the_next_hop_blocks_are_tried_when_the_rate_allows_it() -> None:
+    """Else all of them would join those that wait for the rate, however many these may be."""
+    rig, _, (c1, _) = star()
+    rig.run(3)
+    send(rig, c1, *[BODY] * 40, to="hub")
+    assert c1.core is not None
+    sender: Any = c1.core.next_hops["hub"].senders["hub"]
+    own, sequence = c1.core.identities.store_uuid, list(sender.waiting)[-1]
+    del sender.waiting[sequence]
+    blocked = sender.blocked[own] = Blocked(rig.now, 40, rig.now)
+    blocked.aside[sequence] = 40
+    assert not sender.pacer.ready(rig.now)
+    sender._try_blocked(rig.now)
+    assert sequence in blocked.aside and sequence not in sender.waiting
+    assert blocked.due > rig.now
+
+
 def report(**fields: Any) -> dict[str, Any]:
     return Report("hub", "c1", "", 1, 1, 0, 1_000, 0, None, 0)._replace(**fields).fields()
 
@@ -400,6 +431,24 @@ def test_of_what_waits_for_credit_the_newest_of_each_pair_is_sent(monkeypatch: p
     assert c.core is not None
 
 
+def test_what_waited_for_a_neighbour_that_is_gone_takes_no_room_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig, c, mid, hub = row()
+    rig.run(3)
+    assert mid.core is not None
+    rates = control(mid)
+    monkeypatch.setattr(type(mid.core.neighbours["hub"]), "send", lambda *args, **kwargs: False)  # no credit
+    monkeypatch.setattr(rate_control, "WAITING_MAX", 1)
+    rates._hear_load(mid.core.neighbours["c"], report(origin="c"))
+    assert rates.waiting_count == 1
+    monkeypatch.undo()
+    hub.crash()
+    apart(rig, "mid", "hub")
+    rig.run(20)
+    assert not mid.core.neighbours["hub"].established
+    assert not rates.waiting, "although nothing more was to be sent there"
+    assert c.core is not None
+
+
 def test_more_than_a_neighbour_may_say_is_passed_over() -> None:
     rig, hub, _ = star()
     rig.run(3)
@@ -436,9 +485,13 @@ def test_an_older_neighbour_is_sent_nothing() -> None:
         ({"policy": "fair"}, "invalid policy 'fair'"),
         ({"lend": 1.1}, "for lend"),
         ({"policy": "fixed", "lend": 0.5}, "for lend"),
-        ({"shares": (("c", 1.0),)}, "shares without a rate"),
-        ({"rate": 1, "shares": (("c", 0.0009),)}, "pacing shares of 'c'"),
-        ({"rate": 1, "shares": (("c", 1_000.1),)}, "pacing shares of 'c'"),
+        ({"period_s": 5.0}, "policy or lend without a rate"),
+        ({"policy": "weights", "roots": ("hub",)}, "policy or lend without a rate"),
+        ({"lend": 0.5}, "policy or lend without a rate"),
+        ({"shares": (("hub", 1.0),)}, "shares without a rate"),
+        ({"rate": 1, "shares": (("me", 1.0),)}, "'me' in pacing shares; expected another node's name"),
+        ({"rate": 1, "shares": (("hub", 0.0009),)}, "pacing shares of 'hub'"),
+        ({"rate": 1, "shares": (("hub", 1_000.1),)}, "pacing shares of 'hub'"),
         ({"rate": 1, "shares": tuple((f"c{at}", 1.0) for at in range(SHARES_MAX + 1))}, "in pacing shares"),
         ({"roots": ("hub", "hub")}, "listed twice"),
         ({"roots": ("me",)}, "pacing roots"),

@@ -9,7 +9,7 @@ from holdfast.amqp.connection import Sender
 from holdfast.amqp.wire.performatives import Header, Rejected
 from holdfast.custody.hop.links import hop_key
 from holdfast.errors import ConfigError
-from holdfast.pacing.rows import CUT_PERIODS, IGNORING_PERIODS
+from holdfast.pacing.obedience import CUT_PERIODS, PERIODS
 from holdfast.pacing.settings import PacingConfig
 from holdfast.settings.neighbours import NeighbourConfig
 from holdfast.settings.node import NodeConfig
@@ -167,6 +167,7 @@ def test_a_neighbour_that_ignores_its_rate_is_cut_to_it() -> None:
     told = {line["client"]: line for line in rows(hub, "paces")}
     root_credit = root_of(hub).credits[""]
     assert list(root_credit.cut) == ["c1"]
+    assert told["c1"]["cut_to_rate"] and not told["c2"]["cut_to_rate"]
     assert credit(hub, "c1") <= 2 and credit(hub, "c2") > 100
     assert arrived(hub) - before < 80 * 20 * 500 * 0.6
     before = arrived(hub)
@@ -175,7 +176,7 @@ def test_a_neighbour_that_ignores_its_rate_is_cut_to_it() -> None:
     assert told["c1"]["rate"] == told["c2"]["rate"] == 5_000
     rig.run(200)
     assert is_empty(c1, c2), "what was cut starves nobody"
-    rig.run(2 * (CUT_PERIODS + IGNORING_PERIODS) + 2)
+    rig.run(2 * (CUT_PERIODS + PERIODS) + 2)
     assert not root_credit.cut
 
 
@@ -205,6 +206,17 @@ def test_behind_a_node_on_the_way_nobody_is_cut() -> None:
     assert not root_of(hub).credits[""].cut
     rig.run(20)
     assert is_empty(c, mid)
+
+
+def test_what_a_client_behind_a_node_on_the_way_sends_is_counted_as_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig, c, _, hub = row()
+    rig.run(3)
+    assert c.core is not None
+    root, names = root_of(hub), {c.core.identities.store_uuid: "c"}  # as a topology tells it
+    monkeypatch.setattr(root, "_name_of", names.__getitem__)
+    root._names.clear()
+    root.took("", c.core.identities.store_uuid, "mid", 100)
+    assert root.groups.tables[""].rows["c"].intake_bytes == 100
 
 
 def test_scarce_room_of_a_root_follows_the_rates() -> None:
@@ -243,9 +255,10 @@ def test_scarce_room_of_a_root_follows_the_rates() -> None:
 @pytest.mark.parametrize(
     ("told", "what"),
     [
-        ({"weights": ((0.5, 1), (0.4, 2))}, "pacing weights: invalid thresholds"),
-        ({"weights": ((0.5, 1_001),)}, "pacing weights: invalid weights"),
-        ({"weights": ((1.1, 1),)}, "pacing weights: invalid thresholds"),
+        ({"weights": ((0.5, 1), (0.4, 2))}, "pacing weights: invalid threshold 0.4 after 0.5; expected them ascending"),
+        ({"weights": ((0.5, 1_001),)}, "pacing weights: invalid weight 1001; expected 0 to 1000"),
+        ({"weights": ((1.1, 1),)}, "pacing weights: invalid threshold 1.1; expected 0 to 1"),
+        ({"weights": tuple((at / 200, 1) for at in range(101))}, "pacing weights: 101 thresholds"),
         ({"weights": ((0.5, 1),), "roots": ()}, "weights without roots"),
         ({"when_full": "drop-oldest"}, "pacing when_full; expected one of block, refuse"),
         ({"when_full": "refuse"}, "when_full without capacity_bytes"),

@@ -168,7 +168,7 @@ def test_all_groups_together_have_as_many_rows_as_one(monkeypatch: pytest.Monkey
         for at in range(2) for group in ("", "acme")
     ]  # fmt: skip
     assert taken == [True, True, True, False]
-    groups.tick(0.0, lambda group: (1_000, 0))
+    groups.tick(0.0, dict.fromkeys(groups.tables, (1_000, 0)))
     groups.receive(0.1, Report("hub", "c0", "", 2, 1, 0, 1_000, 0, None, 0))
     groups.take(0.1, 100)
     assert groups.tables[""].next_deadline() == pytest.approx(0.3), "3 rows, of which 10 are computed a second"
@@ -209,3 +209,44 @@ def test_the_number_of_hosts_is_bounded() -> None:
             PacingConfig(**told).validate("me", None)  # type: ignore[arg-type]
     PacingConfig(rate=10**6, hosts=many[:-1]).validate("me", None)
     PacingConfig(roots=roots[:-1], hosts=("acme",)).validate("me", None)
+
+
+def test_the_room_of_a_host_is_that_of_its_own_queues() -> None:
+    rig, (jfk, hub) = path("jfk", "hub")
+    burst(jfk, "acme", 10)
+    rig.run(5)
+    root = root_of(hub)
+    held = {host: root.rooms()[host][1] for host in HOSTS}
+    assert held["acme"] > 10 * len(BODY) and held[""] == held["globex"] == 0
+    assert root.rooms()["acme"][0] == root.rooms()[""][0] + held["acme"], "what is free is divided equally"
+
+
+class Looks(dict[Any, Any]):
+    """The queues of a node; counts how often all are looked at."""
+
+    looks = 0
+
+    def items(self) -> Any:
+        self.looks += 1
+        return super().items()
+
+
+def test_the_queues_of_a_root_are_looked_at_once_however_many_hosts_it_paces(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig, (jfk, hub) = path("jfk", "hub")
+    for host in HOSTS:
+        burst(jfk, host)
+    rig.run(1)
+    root = root_of(hub)
+    queues = Looks(root._catalog.queues)
+    monkeypatch.setattr(root, "_catalog", type("Catalog", (), {"queues": queues})())
+    now = max(at for _, at in root._free.values()) + 1.0
+    for table in root.groups.tables.values():
+        table.tick(now - 1.0, 1, 0)
+    rig.now = now
+    root.tick(now + ROOT.period_s)
+    assert queues.looks == 1
+    root.shared()
+    assert queues.looks == 2
+    for host in HOSTS:
+        root.credit(host, "jfk", 100)
+    assert queues.looks <= 3

@@ -1,5 +1,7 @@
 """A root's credit: scarce room by rate, and who is cut gets what its rate allows."""
 
+from collections import deque
+
 import pytest
 
 from holdfast.pacing.messages import Report
@@ -49,12 +51,12 @@ def test_before_a_rate_was_told_nobody_is_bounded() -> None:
 
 def test_who_is_cut_has_credit_for_its_rate() -> None:
     table, made = credits(a=1.0, b=1.0)
-    table.rows["a"].cut_periods = 1
+    table.rows["a"].obedience.cut_periods = 1
     made.computed(NOW)
     rate, now, came = 4_500, NOW, 0
     for _ in range(100):
         given = made.credit(now, "a", MOST, 10**9)
-        assert given <= max(1, rate * GRANT_S / 499)
+        assert given <= max(2, rate * GRANT_S / 499)
         for _ in range(given):
             made.took(now, "a", 500)
             came += 500
@@ -65,13 +67,37 @@ def test_who_is_cut_has_credit_for_its_rate() -> None:
             assert made.due(now) == ["a"] and made.due(now) == []
     assert came / (now - NOW) == pytest.approx(rate, rel=0.1)
     assert made.credit(now, "b", MOST, 10**9) == MOST
-    table.rows["a"].cut_periods = 0
+    table.rows["a"].obedience.cut_periods = 0
     made.computed(now)
     assert not made.cut and made.credit(now, "a", MOST, 10**9) == MOST
 
 
 def test_a_client_behind_another_node_is_not_cut() -> None:
     table, made = credits(a1=1.0, b=1.0)
-    table.rows["a1"].cut_periods = 1
+    table.rows["a1"].obedience.cut_periods = 1
     made.computed(NOW)
     assert not made.cut
+
+
+@pytest.mark.parametrize("size", [50, 500, 2_000])
+@pytest.mark.parametrize("round_trip_s", [0.02, 0.1])
+def test_who_is_cut_reaches_its_rate_from_far_away(size: int, round_trip_s: float) -> None:
+    table, made = credits(a=1.0, b=1.0)
+    for _ in range(20 * SIZE_MEAN):
+        made.took(NOW, "a", size)
+    table.rows["a"].obedience.cut_periods = 1
+    made.computed(NOW)
+    came, under_way, granted = 0, 0, deque[float]()
+    for step in range(5_000):
+        now = NOW + step * 0.002
+        while granted and granted[0] <= now:  # a round trip after its credit was given
+            granted.popleft()
+            under_way -= 1
+            made.took(now, "a", size)
+            came += size
+        more = made.credit(now, "a", MOST, 10**9) - under_way
+        for _ in range(more):
+            granted.append(now + round_trip_s)
+            under_way += 1
+        made.due(now)
+    assert came / 10.0 == pytest.approx(4_500, rel=0.1)

@@ -1,5 +1,8 @@
 """The root's table: when rates are computed, who is told, and what a client may claim."""
 
+from collections import deque
+from collections.abc import Callable
+from functools import partial
 from math import fsum
 
 import pytest
@@ -9,9 +12,11 @@ from holdfast.pacing import validation
 from holdfast.pacing.groups import GROUPS_MAX, Groups
 from holdfast.pacing.level import Level
 from holdfast.pacing.messages import BYTES_MAX, Pace, Report
+from holdfast.pacing.obedience import PERIODS
+from holdfast.pacing.origin import Origin
 from holdfast.pacing.policies import Fixed, Weights
 from holdfast.pacing.policy import Policy
-from holdfast.pacing.rows import IGNORING_PERIODS, REPORTS_PER_S
+from holdfast.pacing.rows import REPORTS_PER_S
 from holdfast.pacing.table import COMPUTE_GAP_S, KEPT_S, ROWS_MAX, Pacing, Table
 
 RATE = 125_000
@@ -288,7 +293,7 @@ def test_an_old_report_is_brought_forward_by_at_most_a_fiftieth() -> None:
 def test_who_sends_more_than_its_rate_is_shown_and_the_others_share_the_rest() -> None:
     desk = three()
     most = RATE // 3
-    for period in range(1, 2 * IGNORING_PERIODS + 2):
+    for period in range(1, 2 * PERIODS + 2):
         for now in (period * 2.0 - 1.0, period * 2.0 - 0.1):
             desk.go(now)
             for origin in ("jfk", "ewr", "lga"):
@@ -297,15 +302,105 @@ def test_who_sends_more_than_its_rate_is_shown_and_the_others_share_the_rest() -
             desk.table.took("jfk", most * 2 // 10)  # twice its rate
             desk.table.took("ewr", most // 10)
         desk.go(period * 2.0 + 0.5)
-        assert desk.table.rows["jfk"].ignoring == (period >= IGNORING_PERIODS)
-    assert not desk.table.rows["ewr"].ignoring
+        assert desk.table.rows["jfk"].obedience.ignoring == (period >= PERIODS)
+    assert not desk.table.rows["ewr"].obedience.ignoring
     total = fsum(row.intake for row in desk.table.rows.values() if row.origin == "jfk")
     assert total + desk.rates()["ewr"] + desk.rates()["lga"] <= RATE * 1.01
     for _ in range(2):
         for origin in ("jfk", "ewr", "lga"):
             desk.report(origin)
         desk.go(desk.now + 2.0)
-    assert not desk.table.rows["jfk"].ignoring, "it ends when it obeys"
+    assert not desk.table.rows["jfk"].obedience.ignoring, "it ends when it obeys"
+
+
+def test_who_has_its_base_after_its_lease_ignores_nothing() -> None:
+    """Its reports are lost, and its messages are not: as over a node of an earlier version."""
+    desk = three()
+    for step in range(1, 300):
+        desk.now = step * 0.1
+        if step < 20:
+            desk.report("jfk", 0)
+        if step % 5 == 0:
+            desk.report("ewr", 9)
+            desk.report("lga", 9)
+        row = desk.table.rows["jfk"]
+        if row.told_version:
+            desk.table.took("jfk", int(row.held(desk.now) * 0.1))
+        desk.go(desk.now + 0.05)
+        assert row.told_rate < RATE // 3 or step < 25
+        assert not row.obedience.ignoring and row.excess(desk.now) == 0
+    assert row.obedience.received == pytest.approx(RATE / 3, rel=0.01)
+    assert sum(desk.rates()[name] for name in ("ewr", "lga")) == pytest.approx(RATE * 2 / 3, rel=0.01), "it is had once"
+
+
+def test_who_has_its_base_because_all_its_rates_are_lost_ignores_nothing() -> None:
+    """Its reports arrive, and say that it knows no rate, so that it is told one again and again."""
+    desk = three()
+    for step in range(1, 300):
+        desk.now = step * 0.1
+        if step % 5 == 0:
+            desk.report("jfk", 0, applied=0)
+            desk.report("ewr", 9)
+            desk.report("lga", 9)
+        row = desk.table.rows["jfk"]
+        if row.told_version:
+            desk.table.took("jfk", RATE // 30)
+        desk.go(desk.now + 0.05)
+        assert not row.obedience.ignoring
+    assert row.told_rate < RATE // 10 and row.lease_ends > desk.now
+
+
+def test_who_ignores_its_rate_and_is_silent_costs_what_it_takes_and_no_more() -> None:
+    desk = three()
+    for step in range(1, 300):
+        desk.now = step * 0.1
+        desk.report("ewr", 9)
+        desk.report("lga", 9)
+        if desk.table.rows["jfk"].told_version:
+            desk.table.took("jfk", RATE // 20)  # half of all
+        desk.go(desk.now + 0.05)
+    assert desk.table.rows["jfk"].obedience.ignoring
+    assert sum(desk.rates()[name] for name in ("ewr", "lga")) == pytest.approx(RATE / 2, rel=0.02)
+
+
+def test_who_says_that_it_restarts_again_and_again_is_still_judged() -> None:
+    desk = three()
+    for step in range(1, 400):
+        desk.now = step * 0.05
+        desk.report("jfk", process=step, version=1)
+        if step % 10 == 0:
+            desk.report("ewr")
+            desk.report("lga")
+        desk.table.took("jfk", RATE // 20)  # three times its rate
+        desk.go(desk.now + 0.04)
+    assert desk.table.rows["jfk"].obedience.ignoring
+
+
+@pytest.mark.parametrize(("period_s", "delay_s"), [(0.2, 0.5), (0.5, 0.8), (2.0, 1.5)])
+@pytest.mark.parametrize("policy", [Weights(), Level()], ids=lambda policy: policy.name)
+def test_who_obeys_ignores_nothing_however_far_away_it_is(policy: Policy, period_s: float, delay_s: float) -> None:
+    """What is received of it is late by all the way that its rate took, and its messages."""
+    table = Table("hub", "", Pacing(RATE, policy, period_s), process=1, now=0.0)
+    origins = {name: Origin("hub", name, "", policy.weight, CAPACITY, process=1, now=0.0) for name in ("jfk", "ewr")}
+    used = dict.fromkeys(origins, 0.0)
+    wire: deque[tuple[float, Callable[[float], object]]] = deque()
+    for step in range(1, 3_000):
+        now = step * 0.02
+        while wire and wire[0][0] <= now:
+            wire.popleft()[1](now)
+        for place, (name, origin) in enumerate(origins.items()):
+            offered = (1.4 if (int(now / 7) + place) % 2 else 0.1) * RATE * 0.02
+            origin.arrived(now, int(offered))
+            sent = min(used[name] + offered, (origin.rate(now) or 0.0) * 0.02)
+            used[name] = min(CAPACITY, used[name] + offered - sent)
+            wire.append((now + delay_s, partial(lambda name, size, _: table.took(name, size), name, int(sent))))
+            report = origin.report(now, int(used[name]))
+            if report is not None:
+                wire.append((now + delay_s, partial(lambda report, at: table.receive(at, report), report)))
+        table.tick(now, ROOT_CAPACITY, 0)
+        for pace in table.take(now, 100):
+            wire.append((now + delay_s, partial(lambda pace, at: origins[pace.to].receive(at, pace), pace)))
+        assert not any(row.obedience.ignoring for row in table.rows.values()), f"at {now:.2f}"
 
 
 def test_a_message_larger_than_a_periods_share_ignores_nothing() -> None:
@@ -316,7 +411,7 @@ def test_a_message_larger_than_a_periods_share_ignores_nothing() -> None:
         if period % 8 == 0:
             desk.table.took("jfk", 4 * RATE // 3)
         desk.go(period * 0.5 + 0.2)
-        assert desk.table.rows["jfk"].over == 0
+        assert desk.table.rows["jfk"].obedience.over == 0
 
 
 def test_what_comes_of_strangers_makes_no_row() -> None:
@@ -367,7 +462,7 @@ def test_groups_share_a_root_and_know_nothing_of_each_other() -> None:
         assert groups.receive(0.0, Report("hub", origin, group, 1, 1, 0, CAPACITY, 0, 0, 0))
     assert not groups.receive(0.0, Report("hub", "jfk", "other", 1, 1, 0, CAPACITY, 0, 0, 0))
     assert groups.next_deadline() == 0.0
-    groups.tick(0.0, lambda group: (ROOT_CAPACITY, 0))
+    groups.tick(0.0, dict.fromkeys(groups.tables, (ROOT_CAPACITY, 0)))
     assert [(pace.group, pace.to) for pace in groups.take(0.0, 2)] == [("", "jfk"), ("acme", "jfk")]
     assert [(pace.to, pace.rate) for pace in groups.take(0.0, 9)] == [("ewr", RATE * 4 // 10)]
     told = {(group, row.origin): row.told_rate for group, table in groups.tables.items() for row in table.rows.values()}

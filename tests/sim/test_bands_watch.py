@@ -105,9 +105,9 @@ def ignoring() -> tuple[Plan, int]:
         mine = []
         for told in plan.workloads:
             if str(told.get("name", "")).startswith("paced"):
-                more: dict[str, Any] = {"messages": 400, "size": 1_200, "rate": 60.0, "in_doubt": 400}
+                more: dict[str, Any] = {"messages": 600, "size": 1_200, "rate": 60.0, "in_doubt": 600}
                 mine.append({**told, **more} if told["kind"] == "publish" and told["node"] == near[0] else told)
-        if not any(told.get("messages") == 400 for told in mine):
+        if not any(told.get("messages") == 600 for told in mine):
             continue
         pacing = {name: replace(told, when_full=None) for name, told in plan.topology.pacing.items()}
         pacing[roots[0]] = replace(pacing[roots[0]], rate=20_000, period_s=0.5, policy="fixed", lend=0.0)

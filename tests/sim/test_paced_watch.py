@@ -9,12 +9,14 @@ from holdfast.pacing.origin import Origin
 from holdfast.pacing.pacer import Pacer
 from holdfast_lab.draws import drawn_pacing
 from holdfast_lab.draws.drawn_pacing import SHARE, with_pacing
+from holdfast_lab.plan.faults import Fault
 from holdfast_lab.plan.plan import Plan, from_json
 from holdfast_lab.runs.run import execute
 from holdfast_lab.runs.swarm import draw_plan
 from support.drawing import draw_up_to
 
 SEEDS = range(1, 120)
+UNSTEADY = "unsteady-pacing"
 
 
 def plans() -> dict[int, Plan]:
@@ -58,6 +60,27 @@ def test_a_seed_with_a_root_ends_well() -> None:
     assert result.ok, result.failure
     assert result.metrics["paced"] > 10
     assert result.metrics["turns_that_waited"] > 10
+
+
+def test_some_seeds_have_control_messages_that_are_lost_late_or_doubled(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = plans()
+    unsteady = {seed for seed, plan in drawn.items() if any(fault.kind == UNSTEADY for fault in plan.faults)}
+    assert len(drawn) / 3 < len(unsteady) < len(drawn)
+    monkeypatch.setattr(drawn_pacing, "UNSTEADY_SHARE", 0.0)
+    for seed, plan in drawn.items():
+        kept = tuple(fault for fault in plan.faults if fault.kind != UNSTEADY)
+        assert replace(plan, faults=kept) == draw_plan(seed), "nothing else of a seed changes"
+
+
+def test_rates_hold_while_control_messages_are_lost_late_or_doubled() -> None:
+    plan, seed = quick()
+    faults = tuple(
+        Fault(kind=UNSTEADY, at=0.0, node=node, seconds=60.0, amount=0.7) for node in plan.topology.nodes
+    )  # fmt: skip
+    result = execute(replace(plan, faults=faults), seed)
+    assert result.ok, result.failure
+    assert result.metrics["paced"] > 10
+    assert set(result.metrics["pacing_messages"]) == {"doubled", "late", "lost"}
 
 
 def test_a_client_that_counts_too_little_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

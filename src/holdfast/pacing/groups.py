@@ -4,7 +4,7 @@ Rules of this file: groups are independent: what one leaves unused is not lent t
 its rate what the others do. Source: docs/adr/0074-pacing.md.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from math import fsum
 from typing import Final
 
@@ -14,9 +14,9 @@ from holdfast.pacing.table import Pacing, Table
 
 GROUPS_MAX: Final = 1_000
 
-Queue = Callable[[str], tuple[int, int]]
-"""Capacity and bytes used of the root's queue for a group: the smaller of the queue's own free space and of its part of
-the store's."""
+Rooms = Mapping[str, tuple[int, int]]
+"""Capacity and bytes used of the root's queue for each group: the smaller of the queue's own free space and of its part
+of the store's."""
 
 
 class Groups:
@@ -52,11 +52,11 @@ class Groups:
     def next_deadline(self) -> float:
         return min(table.next_deadline() for table in self.tables.values())
 
-    def tick(self, now: float, queue: Queue) -> None:
+    def tick(self, now: float, rooms: Rooms) -> None:
         """Computes where it is time."""
         for group, table in self.tables.items():
             if table.next_deadline() <= now:
-                table.tick(now, *queue(group))
+                table.tick(now, *rooms[group])
 
     def take(self, now: float, most: int) -> list[Pace]:
         """Up to `most` paces of all groups; within a group in the order in which they are to go out."""

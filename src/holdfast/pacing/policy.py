@@ -84,11 +84,17 @@ class Thresholds:
     WEIGHT_MAX = 1_000
 
     def __post_init__(self) -> None:
-        froms = [start for start, _ in self.steps]
-        if len(froms) > self.STEPS_MAX or froms != sorted(set(froms)) or not all(0 <= start <= 1 for start in froms):
-            raise ValueError(f"invalid thresholds; expected up to {self.STEPS_MAX}, ascending, between 0 and 1")
-        if not all(0 <= weight <= self.WEIGHT_MAX for _, weight in self.steps):
-            raise ValueError(f"invalid weights; expected 0 to {self.WEIGHT_MAX}")
+        if len(self.steps) > self.STEPS_MAX:
+            raise ValueError(f"{len(self.steps)} thresholds; expected at most {self.STEPS_MAX}")
+        before = -1.0
+        for start, weight in self.steps:
+            if not 0 <= start <= 1:
+                raise ValueError(f"invalid threshold {start:g}; expected 0 to 1")
+            if start <= before:
+                raise ValueError(f"invalid threshold {start:g} after {before:g}; expected them ascending")
+            if not 0 <= weight <= self.WEIGHT_MAX:
+                raise ValueError(f"invalid weight {weight}; expected 0 to {self.WEIGHT_MAX}")
+            before = start
 
     def weight(self, used: float, capacity: float) -> int:
         found = 0

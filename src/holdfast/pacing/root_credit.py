@@ -12,7 +12,10 @@ from holdfast.pacing.shaper import Shaper
 from holdfast.pacing.table import Table
 
 GRANT_S: Final = 0.2
-"""What is cut has credit for so much of its rate at once."""
+"""What is cut has credit for so much of its rate at once: over a longer round trip it does not reach its rate."""
+
+ROUNDING: Final = 1e-6
+"""Of a message."""
 
 SIZE_BYTES: Final = 1_000
 """Of a message, while none has come."""
@@ -42,8 +45,8 @@ class RootCredit:
         cut = set()
         for row in self._table.rows.values():
             neighbour = self._via(row.origin)
-            rates[neighbour] = rates.get(neighbour, 0.0) + row.told_rate
-            if row.is_cut and neighbour == row.origin:
+            rates[neighbour] = rates.get(neighbour, 0.0) + row.held(now)
+            if row.obedience.cut_periods and neighbour == row.origin:
                 cut.add(neighbour)
         self._rates, self._sum = rates, sum(rates.values())
         for neighbour in cut - self.cut.keys():
@@ -64,11 +67,11 @@ class RootCredit:
         """The messages that it may have under way, of `most` that any link may; `free`: bytes of the root's room."""
         shaper = self.cut.get(neighbour)
         if shaper is not None:
-            if not shaper.ready(now):
+            given = self._given(now, shaper)
+            if given <= 0:
                 self.asked[neighbour] = None
                 return 0
-            assert shaper.rate is not None
-            most = min(most, max(1, int(shaper.rate * GRANT_S / max(1.0, self._size))))
+            most = min(most, given)
         if not self._sum:
             return most
         # Who is not paced has as much as the mean of those that are.
@@ -76,13 +79,29 @@ class RootCredit:
         # One at least: there may be room in another queue, or for a smaller one.
         return min(most, max(1, int(free * share / max(1.0, self._size))))
 
+    def _grant_s(self, shaper: Shaper) -> float:
+        """What may be under way, of the rate: GRANT_S, and two messages at least, so that one follows the other."""
+        assert shaper.rate is not None
+        return max(GRANT_S, 2 * max(1.0, self._size) / shaper.rate)
+
+    def _given(self, now: float, shaper: Shaper) -> int:
+        """The messages that what is cut may have under way: those of the grant, less what came and is not paid for."""
+        assert shaper.rate is not None
+        unpaid_s = max(0.0, shaper.ready_at() - now)
+        return int((self._grant_s(shaper) - unpaid_s) * shaper.rate / max(1.0, self._size) + ROUNDING)
+
+    def _opens_at(self, shaper: Shaper) -> float:
+        """When `_given` is a message."""
+        assert shaper.rate is not None
+        return shaper.ready_at() - self._grant_s(shaper) + max(1.0, self._size) / shaper.rate
+
     def next_deadline(self) -> float | None:
         """When one that was given no credit may have some."""
-        return min([self.cut[name].ready_at() for name in self.asked if name in self.cut], default=None)
+        return min([self._opens_at(self.cut[name]) for name in self.asked if name in self.cut], default=None)
 
     def due(self, now: float) -> list[str]:
         """Those whose time has come, once."""
-        found = [name for name in self.asked if name not in self.cut or self.cut[name].ready(now)]
+        found = [name for name in self.asked if name not in self.cut or self._opens_at(self.cut[name]) <= now]
         for name in found:
             del self.asked[name]
         return found

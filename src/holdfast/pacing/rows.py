@@ -11,22 +11,11 @@ from typing import Final
 from holdfast.engine.allowance import Allowance
 from holdfast.pacing.changes import ARRIVALS_CHANGE, USED_CHANGE
 from holdfast.pacing.messages import Report
+from holdfast.pacing.obedience import Obedience
 from holdfast.pacing.policy import Load, full_s
 
 REPORTS_PER_S: Final = 16.0
 """Of one origin, and as many at once after a quiet while. More are passed over."""
-
-INTAKE_EXCESS: Final = 0.1
-"""Of its rate, beyond a message: who sends more than this ignores its rate."""
-
-IGNORING_PERIODS: Final = 3
-"""For so many periods of the root, one after the other."""
-
-CUT_PERIODS: Final = 10
-"""For so many periods after it last ignored its rate, or used it up, a neighbour's link is held to it."""
-
-CUT_USED: Final = 0.9
-"""Of its rate: who is cut and sends this much has more to send."""
 
 ROUND_TRIPS: Final = 8
 """Measurements of which the median counts."""
@@ -47,10 +36,10 @@ class Row:
     """
 
     __slots__ = (
-        "applied", "arrivals", "arrivals_computed", "base", "capacity", "cut_periods", "heard", "heard_at", "intake",
-        "intake_bytes", "largest", "lease_ends", "most", "most_before", "origin", "over", "process", "rate", "recent",
-        "recent_at", "recent_bytes", "reports", "root_process", "round_trips", "share", "spread", "told_at",
-        "told_base", "told_heard", "told_rate", "told_version", "used", "used_computed", "weight",
+        "applied", "arrivals", "arrivals_computed", "base", "capacity", "heard", "heard_at", "intake", "intake_bytes",
+        "lease_ends", "obedience", "origin", "process", "rate", "recent", "recent_at", "recent_bytes", "reports",
+        "root_process", "round_trips", "share", "spread", "told_at", "told_base", "told_heard", "told_rate",
+        "told_version", "used", "used_computed", "weight",
     )  # fmt: skip
 
     def __init__(self, origin: str, share: float, now: float) -> None:
@@ -87,28 +76,21 @@ class Row:
         self.recent_bytes = 0
         self.recent_at = now
         """Bytes a second between its reports, RECENT_S apart at least."""
-        self.largest = 0
-        self.most = 0.0
-        self.most_before = 0.0
-        """The highest rate that it was told in the period that runs, and in the one before."""
-        self.cut_periods = 0
-        """Periods for which its link is still held to its rate."""
-        self.over = 0
-        """Periods in which it sent more than it was told, one after the other."""
+        self.obedience = Obedience()
 
-    @property
-    def ignoring(self) -> bool:
-        return self.over >= IGNORING_PERIODS
+    def held(self, now: float) -> float:
+        """The rate that it has: what it was told for its lease, then its base."""
+        return float(self.told_rate if now < self.lease_ends else self.told_base)
 
-    @property
-    def is_cut(self) -> bool:
-        """Whether its link is to be held to its rate, if it is a neighbour."""
-        return self.cut_periods > 0
+    def may_have(self, now: float) -> float:
+        """The highest rate that it may have: its base where it says that it knows no rate, or where its lease may be
+        over, which ends there up to a round trip before it ends here."""
+        over = not self.applied or now + self.round_trip_s() >= self.lease_ends
+        return float(max(self.told_rate, self.told_base) if over else self.told_rate)
 
-    @property
-    def excess(self) -> float:
+    def excess(self, now: float) -> float:
         """What it takes of the root's rate without being told to."""
-        return max(0.0, self.intake - self.told_rate) if self.ignoring else 0.0
+        return max(0.0, self.obedience.received - self.held(now)) if self.obedience.ignoring else 0.0
 
     @property
     def overflow_s(self) -> float | None:
@@ -124,7 +106,7 @@ class Row:
         """A message of it came in."""
         self.intake_bytes += size
         self.recent_bytes += size
-        self.largest = max(self.largest, size)
+        self.obedience.took(size)
 
     def take(self, now: float, report: Report, root_process: int) -> None:
         """A report that is newer than the last. Of another process it begins anew, and knows no pace."""
@@ -171,14 +153,9 @@ class Row:
         return Load(float(self.capacity), used, arrivals, spread, self.weight, self.share)
 
     def end_period(self, over_s: float) -> None:
-        """Judges what was received in a period of the root."""
+        """A period of the root is over."""
         self.intake = self.intake_bytes / over_s
-        allowed = max(self.most, self.most_before) * (1 + INTAKE_EXCESS) + self.largest / over_s
-        self.over = self.over + 1 if self.told_version and self.intake > allowed else 0
-        wants_more = self.is_cut and self.intake >= CUT_USED * self.most_before
-        self.cut_periods = CUT_PERIODS if self.ignoring or wants_more else max(0, self.cut_periods - 1)
         self.intake_bytes = 0
-        self.most_before, self.most = self.most, float(self.told_rate)
 
 
 def typical_round_trip_s(rows: list[Row]) -> float:

@@ -80,24 +80,15 @@ class PacingConfig:
             policy_of(self.policy, lend=self.lend)
         except ConfigError as error:
             raise ConfigError(f"pacing: {error}") from None
-        if len(self.shares) > SHARES_MAX:
-            raise ConfigError(f"{len(self.shares)} clients in pacing shares; expected at most {SHARES_MAX}")
-        low, high = SHARE
-        for client, share in self.shares:
-            check_name(client)
-            if not low <= share <= high:
-                raise ConfigError(
-                    f"invalid value {share:g} for pacing shares of {client!r}; expected {low:g} to {high:g}"
-                )
-        if self.shares and self.rate is None:
-            raise ConfigError("pacing shares without a rate; give this root a rate, or leave the shares out")
+        if self.rate is None and (self.period_s, self.policy, self.lend) != OF_ROOT:
+            text = "pacing period_s, policy or lend without a rate; a root has them: give this one a rate"
+            raise ConfigError(f"{text}, or leave them out")
+        self._validate_shares(node)
         self._validate_hosts()
         if len(self.roots) > ROOTS_MAX:
             raise ConfigError(f"{len(self.roots)} nodes in pacing roots; expected at most {ROOTS_MAX}")
         for at, root in enumerate(self.roots):
-            check_name(root)
-            if root == node:
-                raise ConfigError(f"invalid value {root!r} in pacing roots; expected another node's name")
+            _check_other(root, "pacing roots", node)
             if reached is not None and root not in reached:
                 expected = "the name of a [[neighbour]] or the destination of a [[route]]"
                 raise ConfigError(f"invalid value {root!r} in pacing roots; expected {expected}")
@@ -109,6 +100,21 @@ class PacingConfig:
         if self.capacity_bytes is not None and not self.roots:
             raise ConfigError("pacing capacity_bytes without roots; name the roots, or leave it out")
         self._validate_burst()
+
+    def _validate_shares(self, node: str) -> None:
+        """Which clients of a root have a share of their own. One that is not there yet, or no longer, may have one: a
+        client can be added and removed without a restart, which a share needs."""
+        if len(self.shares) > SHARES_MAX:
+            raise ConfigError(f"{len(self.shares)} clients in pacing shares; expected at most {SHARES_MAX}")
+        low, high = SHARE
+        for client, share in self.shares:
+            _check_other(client, "pacing shares", node)
+            if not low <= share <= high:
+                raise ConfigError(
+                    f"invalid value {share:g} for pacing shares of {client!r}; expected {low:g} to {high:g}"
+                )
+        if self.shares and self.rate is None:
+            raise ConfigError("pacing shares without a rate; give this root a rate, or leave the shares out")
 
     def groups(self) -> dict[str, float]:
         """The virtual hosts that are paced, and their shares of the rate."""
@@ -158,4 +164,14 @@ class PacingConfig:
             raise ConfigError("pacing room_low, room_normal or room_quiet_s without when_full; give that, too")
 
 
+def _check_other(name: str, where: str, node: str) -> None:
+    """ConfigError where that is not the name of another node."""
+    check_name(name)
+    if name == node:
+        raise ConfigError(f"invalid value {name!r} in {where}; expected another node's name")
+
+
 NO_PACING: Final = PacingConfig()
+
+OF_ROOT: Final = (NO_PACING.period_s, NO_PACING.policy, NO_PACING.lend)
+"""What is a root's alone, where nothing is given."""

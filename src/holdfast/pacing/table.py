@@ -13,6 +13,7 @@ from typing import Final
 
 from holdfast.pacing.changes import REPORT_S, TRIGGER_GAP_S, valid_ms_of
 from holdfast.pacing.messages import BYTES_MAX, VALID_MS_MAX, Pace, Report
+from holdfast.pacing.obedience import LEAST_S
 from holdfast.pacing.policy import FLOOR_SHARE, HORIZON_S, Policy, Root
 from holdfast.pacing.rows import Row, typical_round_trip_s
 
@@ -84,7 +85,7 @@ class Table:
         self.overflow_s = HORIZON_S
         """When something overflows, by the last computation; HORIZON_S: not soon."""
         self._valid_ms = min(VALID_MS_MAX, valid_ms_of(pacing.period_s))
-        self._began_at = now
+        self._began_at = self._judged_at = now
         self._period_at = now + pacing.period_s
         self._computed_at = now - COMPUTE_GAP_S
         self._compute_at: float | None = None
@@ -149,21 +150,22 @@ class Table:
 
     def _end_period(self, now: float) -> None:
         over_s = max(now - self._began_at, self.pacing.period_s)
+        judged_s = max(now - self._judged_at, self.pacing.period_s)
         kept_s = max(KEPT_S, KEPT_PERIODS * self.pacing.period_s)
         for row in list(self.rows.values()):
             row.end_period(over_s)
+            if judged_s >= LEAST_S:
+                row.obedience.end_period(judged_s, row.may_have(now))
             if now - row.heard_at > kept_s:
                 del self.rows[row.origin]
                 self._untold.pop(row.origin, None)
         self._began_at = now
+        if judged_s >= LEAST_S:
+            self._judged_at = now
         self._period_at += self.pacing.period_s * (1 + int((now - self._period_at) / self.pacing.period_s))
 
     def _is_silent(self, row: Row, now: float) -> bool:
         return now - row.heard_at > MISSED * min(REPORT_S, self.pacing.period_s / 2) + row.round_trip_s()
-
-    def _held(self, row: Row, now: float) -> float:
-        """What a silent client may still send: its lease, then its base."""
-        return float(row.told_rate if now < row.lease_ends else row.told_base)
 
     def loop_s(self) -> float:
         """How long it takes until a rate follows a load: a report, a computation, and both ways."""
@@ -181,10 +183,10 @@ class Table:
         for row in self.rows.values():
             row.base = whole * row.share / shares
             row.used_computed, row.arrivals_computed = row.used, row.arrivals
-            gone += row.excess
+            gone += row.excess(now)
             if self._is_silent(row, now):
                 row.rate = float(row.told_rate)
-                gone += self._held(row, now)
+                gone += row.held(now)
             else:
                 active.append(row)
         if not active:
@@ -253,7 +255,7 @@ class Table:
         row.told_rate, row.told_base, row.told_version, row.told_heard = rate, base, self.version, row.heard
         row.told_at = now
         row.lease_ends = row.heard_at + self._valid_ms / 1000
-        row.most = max(row.most, rate)
+        row.obedience.told(rate)
         return Pace(
             self.name, row.origin, self.group, self.process, self.version, row.process, row.heard, rate, base,
             self._valid_ms,

@@ -153,6 +153,11 @@ class RateControl:
             if self._forwarding.via(destination) == session.name:
                 pacer.origin.hurry(self._clock.now)
 
+    def lost(self, session: Session) -> None:
+        """A session is gone: what waited for its credit is sent again by whom it is of. Else it took the room of what
+        is for other neighbours, for as long as nothing more is to be sent to this one."""
+        self.waiting.pop(session.name, None)
+
     def leave(self) -> None:
         """The node stops: the roots share its part among the others at once."""
         for destination, pacer in self.pacers.items():
@@ -195,7 +200,6 @@ class RateControl:
         session = self._neighbours.get(via)
         if session is None or not session.established or PACING not in session.features:
             self.dropped += 1
-            self.waiting.pop(via, None)
             return
         if message.group and not (HOSTS in session.features and self._may_cross(via, message.group)):
             self.dropped += 1

@@ -24,7 +24,7 @@ from holdfast.state.catalog import Catalog
 from holdfast.state.room import Room
 
 LOOK_S: Final = 0.1
-"""How often a group's room is looked at while credit is asked for."""
+"""How often the groups' room is looked at while credit is asked for."""
 
 PACES_A_TURN: Final = 256
 
@@ -92,11 +92,9 @@ class RootRates:
         if credit is None:
             return most
         now = self._clock.now
-        free, at = self._free[host]
-        if now >= at + LOOK_S:
-            capacity, used = self.queue(host)
-            free = capacity - used
-            self._free[host] = free, now
+        if now >= self._free[host][1] + LOOK_S:
+            self._free = {group: (capacity - used, now) for group, (capacity, used) in self.rooms().items()}
+        free, _ = self._free[host]
         return credit.credit(now, neighbour, most, max(0, free))
 
     def _refill(self, host: str, neighbour: str) -> None:
@@ -105,17 +103,23 @@ class RootRates:
         if link is not None:
             self._links.refills[link] = None
 
-    def queue(self, group: str) -> tuple[int, int]:
-        """Capacity and bytes used: what is free is the least that one of the host's queues has, or its part of the
-        store's room."""
-        used, free = 0, max(0, self._room.bytes // len(self.credits))
+    def rooms(self) -> dict[str, tuple[int, int]]:
+        """Capacity and bytes used, by group: what is free is the least that one of the host's queues has, or its part
+        of the store's room. It looks at each queue of the node once, however many hosts are paced."""
+        part = max(0, self._room.bytes // len(self.credits))
+        used, free = dict.fromkeys(self.credits, 0), dict.fromkeys(self.credits, part)
         for key, queue in self._catalog.queues.items():
-            of_others = queue.kind is not QueueKind.ORDINARY or read_key(key)[0] != group
-            if queue.config.durable and not of_others:  # else nothing comes to it from other nodes
-                used += queue.bytes_held
-                if queue.config.bytes_max is not None:
-                    free = min(free, max(0, queue.config.bytes_max - queue.bytes_held))
-        return min(used + free, BYTES_MAX), min(used, BYTES_MAX)
+            if queue.kind is not QueueKind.ORDINARY or not queue.config.durable:
+                continue  # nothing comes to it from other nodes
+            group = read_key(key)[0]
+            if group in used:
+                held, bytes_max = queue.bytes_held, queue.config.bytes_max
+                used[group] += held
+                if bytes_max is not None:
+                    free[group] = min(free[group], max(0, bytes_max - held))
+        return {
+            group: (min(used[group] + free[group], BYTES_MAX), min(used[group], BYTES_MAX)) for group in self.credits
+        }
 
     # ------------------------------------------------------------------------------------------------ time
 
@@ -131,7 +135,7 @@ class RootRates:
         """Computes where it is time; what is to be sent."""
         paces: list[Pace] = []
         if now >= self.groups.next_deadline():
-            self.groups.tick(now, self.queue)
+            self.groups.tick(now, self.rooms())
             self._names.clear()  # a node may have another store now
             paces = self.groups.take(now, PACES_A_TURN)
             for credit in self.credits.values():
@@ -165,16 +169,17 @@ class RootRates:
                 "overflow_s": rounded(row.overflow_s),
                 "received": Ulong(int(row.intake)),
                 "reported_s": round(now - row.heard_at, 3),
-                "ignores_rate": row.ignoring,
+                "ignores_rate": row.obedience.ignoring,
+                "cut_to_rate": row.origin in self.credits[host].cut,
             }
             for host, row in sorted(rows, key=lambda item: item[0] != DEFAULT_HOST)[:ROWS_TOLD_MAX]
         ]
 
     def shared(self) -> list[dict[str, Any]]:
         """What `status` tells of the rate itself: a row for each virtual host."""
-        rows = []
+        rows, rooms = [], self.rooms()
         for host, table in self.groups.tables.items():
-            capacity, used = self.queue(host)
+            capacity, used = rooms[host]
             rows.append(
                 {
                     "vhost": host,
@@ -197,7 +202,7 @@ class RootRates:
             "rate": self._rate,
             "given": sum(row.told_rate for row in rows),
             "clients": len(rows),
-            "ignoring": sum(row.ignoring for row in rows),
+            "ignoring": sum(row.obedience.ignoring for row in rows),
             "changes": sum(table.changes for table in tables.values()),
             "overflow_s": min(row["overflow_s"] for row in self.shared()),
         }

@@ -526,6 +526,7 @@ class Neighbour:
         self.bytes_in += peer.heard_bytes
         self.bytes_out += self.written_bytes
         self.written_bytes = 0
+        self._parts.rates.lost(self)
         self.hop.session_lost()
 
     # ------------------------------------------------------------------------------------------------ control

@@ -155,11 +155,9 @@ class Pacing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pace:
-    """Kind `pace`: what a root knows of a client and gives to it, once an interval."""
+class _PacedQueue:
+    """A client's queue to a root, as both tell of it."""
 
-    client: str = _declare("name")
-    rate: int = _declare("bytes per second")
     weight: int = _declare("weight")
     used: int = _declare("bytes")
     capacity: int = _declare("bytes")
@@ -169,17 +167,19 @@ class Pace:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Paced:
+class Pace(_PacedQueue):
+    """Kind `pace`: what a root knows of a client and gives to it, once an interval."""
+
+    client: str = _declare("name")
+    rate: int = _declare("bytes per second")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paced(_PacedQueue):
     """Kind `paced`: what a client knows of a root and of its own queue to it, once an interval."""
 
     root: str = _declare("name")
     rate: int | None = _declare("bytes per second", optional=True)
-    weight: int = _declare("weight")
-    used: int = _declare("bytes")
-    capacity: int = _declare("bytes")
-    arrivals: int | None = _declare("bytes per second", optional=True)
-    overflow_s: float | None = _declare("seconds", optional=True)
-    vhost: str | None = _declare("name", optional=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -63,6 +63,16 @@ def _credit_as_ever(original: Function) -> Function:
     return computed
 
 
+def _obedient_as_ever(original: Function) -> Function:
+    """Whoever sent too much is judged as if it had not."""
+
+    def end_period(self: Any, over_s: float, has: float) -> None:
+        original(self, over_s, has)
+        self.over = self.cut_periods = 0
+
+    return end_period
+
+
 def _first_come_first_served(original: Function) -> Function:
     """Of a link's messages that wait none is taken before the first."""
 
@@ -112,6 +122,14 @@ BURST_CANARIES: Final[tuple[Canary, ...]] = (
         target="pacing.root_credit:RootCredit.computed",
         signature="(self, now: float) -> None",
         broken=_credit_as_ever,
+        expected="its link is not held to it",
+    ),
+    Canary(
+        name="never-judged",
+        sentence="A root finds nobody who ignores its rate.",
+        target="pacing.obedience:Obedience.end_period",
+        signature="(self, over_s: float, has: float) -> None",
+        broken=_obedient_as_ever,
         expected="its link is not held to it",
     ),
     Canary(

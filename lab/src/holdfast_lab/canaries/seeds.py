@@ -83,6 +83,7 @@ CAUGHT_BY: Final[dict[str, tuple[int, int]]] = {
     "quiet-never-ends": (38, 100),
     "opened-untold": (112, 250),
     "never-cut": (24, 50),
+    "never-judged": (24, 50),
     "urgent-behind-low": (44, 100),
     "untied-beyond-few": (18, 50),
     "together-up-to-few": (38, 100),

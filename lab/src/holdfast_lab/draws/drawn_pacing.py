@@ -1,4 +1,5 @@
-"""A root that shares a small rate among clients, in a share of the seeds (docs/pacing.md).
+"""A root that shares a small rate among clients, in a share of the seeds, and control messages of pacing that are
+lost, late or doubled (docs/pacing.md).
 
 Rules of this file: drawn last, from a stream of its own, so that nothing else of a seed changes (docs/adr/0053). The
 rate lets all that is sent to the root come in time, and no less.
@@ -23,6 +24,8 @@ RATES: Final = (5_000, 20_000, 100_000)
 """Bytes a second, at least; more where more is sent to the root."""
 WITHIN_S: Final = 40.0
 """What is sent to a root passes within so long, at an equal share of the rate."""
+UNSTEADY_SHARE: Final = 0.6
+"""Of the seeds with a root, those in which control messages do not all arrive once and in time."""
 LARGE_BYTES: Final = 20_000
 """As which a workload's messages count whose sizes are not told: some are larger than others."""
 
@@ -98,3 +101,20 @@ def _faults(random: Random, plan: Plan, root: str, clients: list[str]) -> list[F
         else:
             found.append(Fault(kind=kind, at=at, link=(node, other), seconds=random.choice((0.5, 8.0))))
     return found
+
+
+def with_unsteady_pacing(plan: Plan, seed: int) -> Plan:
+    """In a share of the seeds with a root, of control messages that some nodes send, or pass on, some are lost, late or
+    doubled."""
+    random = SeedTree(seed).child("swarm").stream("unsteady pacing")
+    if not plan.topology.pacing or random.random() >= UNSTEADY_SHARE:
+        return plan
+    nodes = list(plan.topology.nodes)
+    faults = [
+        Fault(
+            kind="unsteady-pacing", at=round(random.uniform(0.0, plan.safety_s / 2), 6), node=node,
+            seconds=random.choice((5.0, 20.0)), amount=random.choice((0.2, 0.5, 0.9)),
+        )
+        for node in random.sample(nodes, random.randint(1, len(nodes)))
+    ]  # fmt: skip
+    return replace(plan, faults=tuple(sorted((*plan.faults, *faults), key=lambda fault: fault.at)))

@@ -70,6 +70,7 @@ KINDS: Final = {
     "forbid": "node",
     "earlier-version": "node",
     "ignores-rate": "node",
+    "unsteady-pacing": "node",
     "reload": "node",
     "drain": "node",
     "cut": "link",
@@ -92,7 +93,7 @@ WEARING: Final = frozenset(
 UP: Final = frozenset(
     {
         "full-disk", "refusing-disk", "slow-disk", "stalled-disk", "clock-step", "purge", "cut-clients",
-        "refusing-links", "forbid", "ignores-rate", "reload", "drain",
+        "refusing-links", "forbid", "ignores-rate", "reload", "drain", "unsteady-pacing",
     }
 )  # fmt: skip
 """Those of nodes under which none goes down."""

@@ -1,5 +1,5 @@
 """Queues with room by priority, watched at each turn: nothing low is taken beyond its part, nothing is refused that has
-room, no queue holds more than its bounds; and who ignores its rate is held to it (docs/adr/0077-room-by-priority.md).
+room, no queue holds more than its bounds (docs/adr/0077-room-by-priority.md).
 
 Rules of this file: looks at what is stored and at what clients were refused, and works out itself since when no higher
 priority has come; never at the bands that decide. What it cannot know it takes in the node's favour.
@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from holdfast.core.node import NodeCore
 
 DEFAULT: Final = 4
-IGNORED_PERIODS: Final = 8
-"""For so many periods in a row nobody next to a root sends more than its rate: what was under way has come by then."""
-
 WAITS_S: Final = 0.5
 """A message that has had room for so long, and still waits, has been forgotten."""
 HEADER_BYTES_MAX: Final = 1_000_000
@@ -93,8 +90,6 @@ class BandsWatch:
         """What had room, or was to have some, and waited after a turn."""
         self.passed = 0
         """What was taken while lower messages waited at the queue."""
-        self.ignored = 0
-        """Periods in a row in which a client sent more than its rate."""
 
     def turned(self, node: SimNode) -> None:
         core = node.core
@@ -120,7 +115,6 @@ class BandsWatch:
             seen.look(queue)
             if queue.config.when_full == "block":
                 self._look_waiting(node, core, queue, seen, came, now)
-        self._look_ignoring(node.name, core)
 
     def _refused_since(self, core: "NodeCore") -> dict[tuple[str, str], list[int]]:
         """Priorities of what was refused in this turn, by queue."""
@@ -213,14 +207,6 @@ class BandsWatch:
         self.waited += len(waits.keys() - seen.waits.keys())
         seen.waits = waits
 
-    def _look_ignoring(self, node: str, core: "NodeCore") -> None:
-        if core.rates.root is None:
-            return
-        for row in [row for table in core.rates.root.groups.tables.values() for row in table.rows.values()]:
-            self.ignored = max(self.ignored, row.over)
-            if row.over >= IGNORED_PERIODS and core.forwarding.via(row.origin) == row.origin:
-                raise Violation(f"{row.origin} ignores its rate at {node}, and its link is not held to it")
-
     def metrics(self) -> dict[str, int]:
         return {
             "taken_by_band": self.taken,
@@ -228,16 +214,15 @@ class BandsWatch:
             "taken_after_quiet": self.after_quiet,
             "waited_for_band": self.waited,
             "passed_by": self.passed,
-            "periods_over_rate": self.ignored,
         }
 
 
 def watch_bands(bed: SimBed) -> dict[str, BandsWatch]:
-    """Watches the nodes that have queues with room by priority, or are roots, by name."""
+    """Watches the nodes that have queues with room by priority, by name."""
     found: dict[str, BandsWatch] = {}
     for name, node in bed.sim_nodes.items():
         pacing = node.config.pacing
-        if pacing.when_full or pacing.rate or any(queue.room_low < 1 for queue in node.config.queues):
+        if pacing.when_full or any(queue.room_low < 1 for queue in node.config.queues):
             found[name] = BandsWatch()
             node.on_turn.append(found[name].turned)
     return found

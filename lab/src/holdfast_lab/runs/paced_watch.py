@@ -8,8 +8,8 @@ numbers and the queue, and not from what the node counts for its shaper.
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.broker.entries import packed
+from holdfast.pacing.changes import valid_ms_of
 from holdfast.pacing.pacer import Pacer
-from holdfast.pacing.shaper import LATE_S
 from holdfast_lab.base.client_history import Violation
 from holdfast_lab.sim.node import SimNode
 from holdfast_lab.sim.sim_bed import SimBed
@@ -38,11 +38,14 @@ def ignores_rate(pacer: Pacer) -> bool:
 GIVEN_MAX: Final = 200
 """Rates of one client and host that are remembered."""
 
+LATE_S: Final = 0.1
+"""Of the time in which a message that waited could have left, so much may be made good (GUARANTEES)."""
+
 SLACK_BYTES: Final = 1.0
 """Of the arithmetic of floats."""
 
-SLACK_S: Final = 0.01
-"""Clocks that drift are asked for the ends of a lease at different moments; mistakes about leases are periods long."""
+SLACK_S: Final = 1e-6
+"""The same of moments."""
 
 
 def watch_rates(bed: SimBed) -> "PacedWatch | None":
@@ -91,11 +94,6 @@ class _Rate:
         return self.rate * (until - self.at) + self.base * (now - until)
 
 
-def _wrong_s(node: SimNode, seconds: float) -> float:
-    """By how much that node may mistake a time of so many seconds."""
-    return abs(node.clock.drift * seconds)
-
-
 class PacedWatch:
     """Watches the rates of one run."""
 
@@ -108,8 +106,8 @@ class PacedWatch:
         self.hosts = 0
         """Of the messages that were sent under a rate, those of other virtual hosts than the default one."""
         self.given: dict[tuple[str, str, str], dict[tuple[int, int], tuple[int, float, float]]] = {}
-        """By root, host and client: the rates that it was given, by the root's process and their version; until when
-        the root counts with each, by the world's clock, and by how much its own may have been wrong by then."""
+        """By root, host and client: the rates that it was given, by the root's process and their version; from when on
+        the root counts the lease of each, by the world's clock, and how long that is, by its own."""
 
     def root_turned(self, node: SimNode) -> None:
         core = node.core
@@ -119,8 +117,9 @@ class PacedWatch:
             for row in table.rows.values():
                 given = self.given.setdefault((node.name, host, row.origin), {})
                 if row.told_version:
-                    ends, wrong = node.clock.world(row.lease_ends), _wrong_s(node, row.lease_ends - core.clock.now)
-                    given.setdefault((table.process, row.told_version), (row.told_rate, ends, wrong))
+                    lease_s = valid_ms_of(table.pacing.period_s) / 1000
+                    begins = node.clock.world(row.lease_ends - lease_s)
+                    given.setdefault((table.process, row.told_version), (row.told_rate, begins, lease_s))
                     if len(given) > GIVEN_MAX:
                         del given[next(iter(given))]
 
@@ -136,17 +135,19 @@ class PacedWatch:
             self._look_given(node, pacer)
 
     def _look_given(self, node: SimNode, pacer: Pacer) -> None:
-        """The rate that it obeys is one that it was given, in that host; its lease ends no later than at the root."""
+        """The rate that it obeys is one that it was given, in that host; its lease ends no later than at the root.
+
+        Clocks that drift end leases of one length at different moments, so their beginnings are compared.
+        """
         name, origin, pace = node.name, pacer.origin, pacer.origin.pace
         if pace is None:
             return
         given = self.given.get((origin.root, origin.group, name), {})
-        rate, ends, wrong = given.get((pace.process, pace.version), (None, 0.0, 0.0))
+        rate, begins, lease_s = given.get((pace.process, pace.version), (None, 0.0, 0.0))
         if rate != pace.rate:
             host = f" in the virtual host {origin.group!r}" if origin.group else ""
             raise Violation(f"{name} obeys a rate of {pace.rate}, which {origin.root} never gave to it{host}")
-
-        longer = node.clock.world(origin.lease_ends) - ends - wrong - _wrong_s(node, pace.valid_ms / 1000)
+        longer = node.clock.world(origin.lease_ends - lease_s) - begins
         if longer > SLACK_S:
             raise Violation(f"{name} obeys a rate for {longer:.3f} s longer than {origin.root} counts with it")
 

@@ -18,6 +18,7 @@ from holdfast_lab.plan.plan import Plan
 from holdfast_lab.plan.result import Result
 from holdfast_lab.runs.bands_watch import watch_bands
 from holdfast_lab.runs.coverage import ACTS, MEETINGS
+from holdfast_lab.runs.cut_watch import watch_cuts
 from holdfast_lab.runs.paced_watch import watch_rates
 from holdfast_lab.runs.routing_watch import watch_routes
 from holdfast_lab.runs.sim_faults import Faults
@@ -121,6 +122,7 @@ class _Run:
         self.rates = watch_rates(bed)
         self.sorting = watch_sorting(bed)
         self.bands = watch_bands(bed)
+        self.cuts = watch_cuts(bed)
         for name, drift in plan.drifts.items():
             bed.sim_nodes[name].clock.drift = drift
         self.faults: Faults | None = None
@@ -196,12 +198,15 @@ class _Run:
             found |= self.routes.metrics()
         if self.rates is not None:
             found |= self.rates.metrics()
-        for bands in self.bands.values():
-            found |= {key: found.get(key, 0) + count for key, count in bands.metrics().items()}
+        counted = [bands.metrics() for bands in self.bands.values()] + [cuts.metrics() for cuts in self.cuts.values()]
+        for counts in counted:
+            found |= {key: found.get(key, 0) + count for key, count in counts.items()}
         if self.sorting:
             found["sorted"] = sum(watch.looked for watch in self.sorting.values())
         if self.faults is not None:
             found["faults"] = dict(sorted(self.faults.hits.items()))
+            if self.faults.unsteady:
+                found["pacing_messages"] = dict(sorted(self.faults.unsteady.items()))
         return found
 
     def coverage(self) -> dict[str, Counter[str]]:

@@ -21,6 +21,8 @@ from holdfast_lab.plan.moments import AIM_S, MOMENTS, met
 from holdfast_lab.runs.liar import SHARE, Liar
 from holdfast_lab.runs.paced_watch import ignore_rate, obey_again
 from holdfast_lab.runs.routing_watch import RoutingWatch
+from holdfast_lab.runs.unsteady_pacing import SHARE as UNSTEADY_SHARE
+from holdfast_lab.runs.unsteady_pacing import UnsteadyPacing
 from holdfast_lab.runs.wrong_tables import spoil
 from holdfast_lab.sim.defects import SHARE as DEFECTS_SHARE
 from holdfast_lab.sim.defects import Defects
@@ -56,6 +58,8 @@ class Faults:
         self.random = bed.world.seeds.stream("faults")
         self.hits: Counter[str] = Counter()
         self.fates: Counter[str] = Counter()
+        self.unsteady: Counter[str] = Counter()
+        """What became of control messages of pacing."""
         self.meetings: Counter[str] = Counter()
         """What was struck by what: `kind, moment`."""
         self.over = False
@@ -126,6 +130,7 @@ class Faults:
             "forbid": self._forbid,
             "earlier-version": self._degrade,
             "ignores-rate": self._ignore_rate,
+            "unsteady-pacing": self._unsteady_pacing,
             "reload": self._reload,
             "drain": self._drain,
             "cut": self._cut,
@@ -344,6 +349,17 @@ class Faults:
 
         turned(node)
         node.on_turn.append(turned)
+
+    def _unsteady_pacing(self, fault: Fault) -> None:
+        """Of the control messages of pacing that the node sends some are lost, late or doubled."""
+        node = self.bed.sim_nodes[fault.node]
+        until_s = self.bed.now() + fault.seconds
+        unsteady = UnsteadyPacing(
+            self.bed.world.seeds.stream(f"unsteady pacing/{fault.at}"), fault.amount or UNSTEADY_SHARE,
+            lambda: not self.over and self.bed.now() < until_s, self.unsteady,
+        )  # fmt: skip
+        unsteady.turned(node.core)
+        node.on_turn.append(lambda node: unsteady.turned(node.core))
 
     def _reload(self, fault: Fault) -> None:
         """The node takes up a file without one of its neighbours, and at once the file of before."""

@@ -34,7 +34,7 @@ from holdfast_lab.draws.drawn_hosts import with_crossing, with_hosts
 from holdfast_lab.draws.drawn_knobs import with_small_bounds
 from holdfast_lab.draws.drawn_links import with_refused_links
 from holdfast_lab.draws.drawn_logins import with_logins
-from holdfast_lab.draws.drawn_pacing import with_pacing
+from holdfast_lab.draws.drawn_pacing import with_pacing, with_unsteady_pacing
 from holdfast_lab.draws.drawn_policies import with_policies
 from holdfast_lab.draws.drawn_reloads import with_reloads
 from holdfast_lab.draws.drawn_scenes import with_later_scenes
@@ -88,6 +88,7 @@ DRAWS: Final[tuple[Draw, ...]] = (
     with_reloads,
     with_bounds,
     with_drains,
+    with_unsteady_pacing,
 )
 """What is drawn on top of a plan: aims add knobs to those of the small bounds, and the wire takes one away again where
 LMDB lies under the nodes."""

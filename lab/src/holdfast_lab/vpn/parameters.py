@@ -79,7 +79,7 @@ class Experiment:
     def __post_init__(self) -> None:
         policy_of(self.policy, lend=self.lend)
         _within("clients", self.clients, 1, CLIENTS_MAX)
-        _within("period", self.period_s, 0.1, 59)
+        _within("period_s", self.period_s, 0.1, 59)
         _within("span", self.span_s, 1, 1e6)
         _within("delay", self.delay_s, 0, 60)
         _within("loss", self.loss, 0, 0.99)

@@ -1,0 +1,105 @@
+"""Watches that a root holds a neighbour to its rate that ignores it (docs/adr/0077-room-by-priority.md).
+
+Rules of this file: counts itself what the root takes, as it takes it, and never asks what the root makes of that. What
+it cannot know it takes in the node's favour.
+"""
+
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
+
+from holdfast_lab.base.client_history import Violation
+from holdfast_lab.sim.node import SimNode
+from holdfast_lab.sim.sim_bed import SimBed
+
+if TYPE_CHECKING:
+    from holdfast.core.node import NodeCore
+
+PERIOD_S: Final = 1.0
+"""A period lasts so long at least."""
+
+IGNORED_PERIODS: Final = 6
+"""For so many in a row nobody next to a root sends more than its rate: a root looks on for three, and what was under
+way has come by then."""
+
+LEASES: Final = 5
+"""Periods in which an older rate may still be obeyed."""
+
+OVER: Final = 1.25
+"""Times its rate: more than this is too much."""
+
+
+class _Taken:
+    """What the root took of one neighbour's own messages for one host. `rates`: the highest that it had in each of the
+    last periods, the one that runs last."""
+
+    def __init__(self, now: float) -> None:
+        self.began_at = now
+        self.bytes = 0
+        self.largest = 0
+        self.over = 0
+        self.rates: deque[float] = deque([0.0], maxlen=LEASES)
+
+    def end_period(self, now: float, rate: float) -> None:
+        over_s, most = now - self.began_at, max(self.rates)
+        too_many = most > 0 and self.bytes > most * over_s * OVER + self.largest
+        self.over = self.over + 1 if too_many else 0
+        self.bytes, self.began_at = 0, now
+        self.rates.append(rate)
+
+
+class CutWatch:
+    """Of one root."""
+
+    def __init__(self) -> None:
+        self._core: NodeCore | None = None
+        self._taken: dict[tuple[str, str], _Taken] = {}
+        self.most_over = 0
+        """Periods in a row in which a neighbour sent more than its rate."""
+
+    def turned(self, node: SimNode) -> None:
+        core = node.core
+        if core is None or core.rates.root is None:
+            return
+        if core is not self._core:
+            self._core, self._taken = core, {}
+            self._listen(core)
+        now = core.clock.now
+        for host, table in core.rates.root.groups.tables.items():
+            for name, row in table.rows.items():
+                if core.forwarding.via(name) != name:
+                    continue
+                taken = self._taken.setdefault((host, name), _Taken(now))
+                rate = float(max(row.told_rate, row.told_base))  # it has its base where rates are lost
+                taken.rates[-1] = max(taken.rates[-1], rate)
+                if now >= taken.began_at + max(PERIOD_S, table.pacing.period_s):
+                    taken.end_period(now, rate)
+                    self.most_over = max(self.most_over, taken.over)
+                    if taken.over >= IGNORED_PERIODS:
+                        raise Violation(f"{name} ignores its rate at {node.name}, and its link is not held to it")
+
+    def _listen(self, core: "NodeCore") -> None:
+        destination: Any = core.destination
+        took = destination.took
+
+        def heard(host: str, store: UUID, via: str, size: int) -> None:
+            took(host, store, via, size)
+            taken = self._taken.get((host, via))
+            if taken is not None and core.store_names.name_of(store) == via:
+                taken.bytes += size
+                taken.largest = max(taken.largest, size)
+
+        destination.took = heard
+
+    def metrics(self) -> dict[str, int]:
+        return {"periods_over_rate": self.most_over}
+
+
+def watch_cuts(bed: SimBed) -> dict[str, CutWatch]:
+    """Watches the roots, by name; no node has started."""
+    found: dict[str, CutWatch] = {}
+    for name, node in bed.sim_nodes.items():
+        if node.config.pacing.rate is not None:
+            found[name] = CutWatch()
+            node.on_turn.append(found[name].turned)
+    return found
