@@ -36,6 +36,8 @@ def check_roused(core: NodeCore, now: float, wall_ms: int, put_off_bytes: int) -
     producers = [link for links in core.links.producers.values() for link in links]
     if any(link.parked for link in (*producers, *core.links.parked_receivers)):
         return  # each look at what is parked counts as work of its peer
+    if any(link.link.partial is not None for link in producers):
+        return  # the first frame of a message uses credit, which is renewed with its last one
     if len(core.catalog.queues) > QUEUES_MAX or core.disk.full or core.disk.takes_nothing:
         return  # a disk without room takes credit back as links are looked at
     queues = [*core.catalog.queues.values()]
