@@ -66,7 +66,6 @@ def test_numbers_that_nobody_has_do_not_count_after_a_restart_of_an_empty_topic(
         hub.refuse = 1
         publish(rig, publisher(rig, hub), f"refused.{number}")
         rig.run(5)
-        waiting(rig, hub, "s")
     fill(rig, rig.client(hub), 1, "other")
     assert log(hub).messages == 0
     hub.crash()
