@@ -42,8 +42,13 @@ def test_two_refused_turns_leave_the_record_of_before_both() -> None:
 
 def test_what_waited_for_a_message_goes_as_soon_as_its_end_is_told() -> None:
     rig = Rig()
-    a, b, c, d = rig.graph(
-        "a-b", "a-c", "b-d", "c-d", routes={"a": {"d": "b"}, "b": {"a": "a"}, "c": {"a": "a"}, "d": {"a": "b"}}, d=STRICT
+    a, b, _, d = rig.graph(
+        "a-b",
+        "a-c",
+        "b-d",
+        "c-d",
+        routes={"a": {"d": "b"}, "b": {"a": "a"}, "c": {"a": "a"}, "d": {"a": "b"}},
+        d=STRICT,
     )
     rig.run(2)
     send(rig, a, "0")
@@ -116,7 +121,7 @@ def test_a_mark_that_is_known_is_not_written_again() -> None:
 
 
 def test_who_brings_it_no_more_has_been_told_nothing_of_it() -> None:
-    rig, (a, b, c) = line("a", "b", "c")
+    rig, (_, b, _) = line("a", "b", "c")
     assert b.core is not None
     receipts, hops, uuid = b.core.forwarding.receipts, b.core.next_hops, rig.uuid()
     receipts.brought_by(uuid, "d", "a")

@@ -179,21 +179,6 @@ def test_who_may_not_use_an_address_does_not_learn_its_name() -> None:
     assert ann.manage("UPDATE", "service", "mine", address="ann.x")[0] == 403
 
 
-def test_a_name_that_goes_and_comes_back_in_one_turn_is_there_after_a_crash() -> None:
-    _, hub, client = registered()
-    held = hub.core.services
-    held.remove("", "billing")
-    held.register("", "billing", "later")
-    client.rig.run(1)
-    assert client.manage("READ", "service", "billing")[0] == 200
-    hub.core.work.dirty_counters[hub.core.catalog.local("", "later")] = None  # something to store
-    client.rig.run(1)
-    hub.crash()
-    hub.start()
-    client = client.rig.client(hub)
-    assert done(client, "READ", "service", "billing")["address"] == "later"
-
-
 def test_a_name_is_one_of_its_virtual_host() -> None:
     rig, hub, _ = world(QueueConfig(name="orders", vhost="acme"), vhosts=(VhostConfig(name="acme"),))
     held = hub.core.services

@@ -166,9 +166,7 @@ def test_a_listener_that_goes_is_asked_no_more(rig: Rig) -> None:
     assert bodies(stays) == ["a.1", "a.2"] and bodies(goes) == ["a.1"]
 
 
-def test_what_is_dropped_for_a_listener_is_counted_with_its_own_size(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_dropped_for_a_listener_is_counted_with_its_own_size(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(topics, "LISTENER_MESSAGES_MAX", 3)
     hub = rig.node("hub")
     client = rig.client(hub)

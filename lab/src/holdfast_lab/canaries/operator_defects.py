@@ -68,8 +68,8 @@ OPERATOR_CANARIES: Final[tuple[Canary, ...]] = (
         name="link-begins-early",
         sentence="A link that copies from the next message on copies some that were there before.",
         target="queue_links.ends:LinkEnds.own_cursor",
-        signature="(self, config: holdfast.settings.queues.LinkConfig, where: str, source: holdfast.broker.queue.Queue) "
-        "-> holdfast.broker.cursors.cursor.Cursor",
+        signature="(self, config: holdfast.settings.queues.LinkConfig, where: str, "
+        "source: holdfast.broker.queue.Queue) -> holdfast.broker.cursors.cursor.Cursor",
         broken=_begins_early,
         expected="from before its start",
     ),

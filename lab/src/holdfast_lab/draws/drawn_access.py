@@ -1,5 +1,5 @@
-"""Nodes with rules and users of their own, in a share of the seeds: everybody logs in there, and the node itself decides
-who may do what. And room for what transactions leave open.
+"""Nodes with rules and users of their own, in a share of the seeds: everybody logs in there, and the node itself
+decides who may do what. And room for what transactions leave open.
 
 Rules of this file: drawn after all else, from streams of its own, so that nothing else of a seed changes
 (docs/adr/0053). Not where clients log in as others, or there are too many connects: each costs some milliseconds of
@@ -41,9 +41,7 @@ def with_access(plan: Plan, seed: int) -> Plan:
     if any(fault.kind == "defect" and fault.node == node for fault in plan.faults):
         return plan
     dialled = {link.other for link in topology.links if link.one == node}
-    accounts = [
-        name if name in dialled else topology.login_of(node, name) for name in topology.neighbours(node)
-    ]
+    accounts = [name if name in dialled else topology.login_of(node, name) for name in topology.neighbours(node)]
     access = access_of(random, accounts, away)
     queues = {**topology.queues, node: (*topology.queues.get(node, ()), *(QueueConfig(name=name) for name in QUEUES))}
     messages = in_time(plan, 150)

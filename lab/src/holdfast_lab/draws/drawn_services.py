@@ -29,7 +29,11 @@ def services(random: Random, node: str, plan: Plan) -> Scene:
     addresses = ["service-0", "service-1", *(f"service-2@{name}" for name in peers(plan, node)[:1])]
     told: dict[str, Any] = {"kind": "services", "node": node, "addresses": addresses, "messages": messages}
     told |= {"rate": round(messages / plan.safety_s, 3), "size": random.choice((12, 200, 3_000))}
-    told |= {"changes": random.choice((8, 20)), "pause_s": random.choice((0.1, 0.5)), "life_s": random.choice((0.3, 2.0))}
+    told |= {
+        "changes": random.choice((8, 20)),
+        "pause_s": random.choice((0.1, 0.5)),
+        "life_s": random.choice((0.3, 2.0)),
+    }
     return Scene([told], _trouble(random, node, plan))
 
 

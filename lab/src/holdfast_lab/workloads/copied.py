@@ -72,8 +72,10 @@ class Copied:
             await self._round(bed, connection, random, number)
             if not number:
                 bed.spawn(self._take(bed, f"{name}-out"), f"{name}-out", background=True)
-        while not bed.history.settled or await self._holds(connection):
+        is_owed = True
+        while is_owed:
             await asyncio.sleep(LOOK_S)
+            is_owed = not bed.history.settled or await self._holds(connection)
         await closed(connection)
 
     async def _holds(self, connection: Connection) -> bool:

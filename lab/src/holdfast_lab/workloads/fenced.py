@@ -59,8 +59,8 @@ class Fenced:
     name: str = FENCED
     tried: bool = field(default=False, init=False)
     """Whether somebody who may make MADE has used it: it may be there."""
-    made: bool = field(default=False, init=False)
-    """Whether MADE is there for good: a message lies there that was accepted."""
+    made: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    """MADE is there for good: a message was accepted for it."""
     sent_when_made: set[int] = field(default_factory=set, init=False)
     """Numbers of messages for MADE that were sent when it was."""
     outcomes: Counter[str] = field(default_factory=Counter, init=False)
@@ -99,7 +99,7 @@ class Fenced:
         if queue != MADE:
             return True
         self.tried |= self.fences.may(user, action, MADE) and self.fences.may(user, CREATE, MADE)
-        return self.made
+        return self.made.is_set()
 
     def _judge(self, user: str, action: str, queue: str, what: str, *, refused: bool, is_there: bool) -> None:
         """`is_there`: the queue was there for good when it was asked for."""
@@ -160,7 +160,8 @@ class Fenced:
             was_there = number in self.sent_when_made
             self._judge(user, "send", queue, "a message", refused=told == UNAUTHORIZED, is_there=was_there)
         if isinstance(outcome, Accepted):
-            self.made |= queue == MADE
+            if queue == MADE:
+                self.made.set()
             bed.history.accept(key)
         elif isinstance(outcome, Released) or told in (UNAUTHORIZED, conditions.RESOURCE_LIMIT_EXCEEDED):
             bed.history.refuse(key, repr(outcome))
@@ -200,8 +201,8 @@ class Fenced:
 
     async def _take_all(self, bed: Bed, name: str, queue: str) -> None:
         random = bed.stream(name)
-        while queue == MADE and not self.made:
-            await asyncio.sleep(LOOK_S)
+        if queue == MADE:
+            await self.made.wait()
         while True:
             disk = bed.history.disks_changed[self.node]
             bare = await connected(bed, self.node, name, user=ROOT)

@@ -39,8 +39,8 @@ Meaning = str | None
 @dataclass(kw_only=True)
 class Services:
     """An operator at `node` gives a name other meanings, `changes` times, `pause_s` apart on average: one of
-    `addresses`, or none. `messages` are sent to the name meanwhile, at `rate` a second, in lives of `life_s` on average:
-    each on a link to the name, or on one without an address. Takes what arrives at the addresses."""
+    `addresses`, or none. `messages` are sent to the name meanwhile, at `rate` a second, in lives of `life_s` on
+    average: each on a link to the name, or on one without an address. Takes what arrives at the addresses."""
 
     kind: ClassVar[str] = "services"
 
