@@ -178,7 +178,8 @@ class Topology:
     def _users(self, node: str, accounts: Container[str]) -> tuple[UserConfig, ...]:
         """Those that its rules name; neighbours log in as others."""
         access = self.access.get(node, NO_ACCESS)
-        named = dict.fromkeys(name for item in (*access.rules, *access.groups) for name in item.users)
+        named = dict.fromkeys(name for rule in access.rules for name in rule.users)
+        named |= dict.fromkeys(name for group in access.groups for name in group.users)
         return tuple(UserConfig(name=name, password=HARNESS) for name in named if name not in accounts)
 
     def login_of(self, node: str, other: str) -> str:
