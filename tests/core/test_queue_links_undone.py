@@ -52,16 +52,16 @@ def test_next_is_behind_what_is_on_its_way_to_the_disk() -> None:
     sender = client.sender("work")
     done(client, "OPEN", "subscription", "s", queue="work", mode="copy")
     node.hold_commits = True
-    for body in ("1", "2"):
+    for body in numbers(1, 5):
         client.send(sender, body)
     rig.settle()
     links = links_of(node)
     links.create(copy("work", "next", "l", start="next"))
     node.hold_commits = False
     rig.settle()
-    fill(rig, client, 2, first=3)
+    fill(rig, client, 2, first=6)
     rig.run(1)
-    assert node.bodies("next") == numbers(3, 4)
+    assert node.bodies("next") == numbers(6, 7)
     links_of(node)
 
 

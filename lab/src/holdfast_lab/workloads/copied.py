@@ -22,12 +22,13 @@ NEXT: Final = "next"
 
 
 class Copies(NamedTuple):
-    """A link's target; what may not be there by its start; how many there were when the link was deleted."""
+    """A link's target; what may not be there, since it was accepted before or has a sequence below `first`; how many
+    were there when the link was deleted."""
 
     target: str
     never: Container[bytes]
     first: int
-    count: int
+    copies: int
 
 
 @dataclass(kw_only=True)
@@ -160,15 +161,15 @@ class Copied:
         if bed.history.disks_changed[self.node]:
             return
         places = {value[-KEY_BYTES:]: at for at, value in bed.history.kept[self.source].items()}
-        for target, never, first, count in self.found:
+        for target, never, first, copies in self.found:
             keys = self._keys(bed, f"{target}@{self.node}")
             early = sorted(key for key in keys if key in never or places.get(key, first) < first)
             if early:
                 text = f"{len(early)} messages from before its start, {early[0].decode()} first"
                 raise Violation(f"link {target} at {self.node} has copied {text}")
-            more = len(bed.history.kept[f"{target}@{self.node}"]) - count
+            more = len(bed.history.kept[f"{target}@{self.node}"]) - copies
             if more:
                 raise Violation(f"link {target} at {self.node} was deleted, and has copied {more} messages since")
 
     def metrics(self) -> dict[str, float]:
-        return {"links": len(self.found), "stopped": self.stopped, "copies": sum(item.count for item in self.found)}
+        return {"links": len(self.found), "stopped": self.stopped, "copies": sum(item.copies for item in self.found)}
