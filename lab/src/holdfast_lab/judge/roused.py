@@ -15,8 +15,9 @@ from holdfast_lab.base.client_history import Violation
 QUEUES_MAX: Final = 400
 """A node with more queues is not roused: that would take longer than all else of its turn."""
 
-SLACK_S: Final = TIMER_S
-"""Parts name a time that is a little late, and act if they are asked before."""
+SLACK_S: Final = TIMER_S + 0.002
+"""Parts name a time that is a little late, and act if they are asked before: that of windows which are over is up to
+two milliseconds late, because the wall clock has whole ones."""
 
 
 def is_at_rest(core: NodeCore, now: float) -> bool:

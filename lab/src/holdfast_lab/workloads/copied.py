@@ -76,7 +76,9 @@ class Copied:
         is_owed = True
         while is_owed:
             await asyncio.sleep(LOOK_S)
-            is_owed = not bed.history.settled or await self._holds(connection)
+            offered = bed.history.offered
+            is_owed = any(offered.get(key) == self.source for key in bed.history.outstanding)
+            is_owed = is_owed or await self._holds(connection)
         await closed(connection)
 
     async def _holds(self, connection: Connection) -> bool:
