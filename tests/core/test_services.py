@@ -9,6 +9,7 @@ from holdfast.amqp.connection import Sender
 from holdfast.amqp.message.message import Message
 from holdfast.amqp.wire.performatives import Accepted, Properties, Rejected, Source
 from holdfast.endpoints.addresses import services
+from holdfast.settings.hosts import VhostConfig
 from holdfast.settings.limits import Limits
 from holdfast.settings.queues import QueueConfig
 from support.one_node import done, fill, world
@@ -176,3 +177,14 @@ def test_who_may_not_use_an_address_does_not_learn_its_name() -> None:
         assert post(ann, relay, f"$service/{name}", name) == "amqp:unauthorized-access"
     assert ann.manage("READ", "service", "mine")[0] == 200
     assert ann.manage("UPDATE", "service", "mine", address="ann.x")[0] == 403
+
+
+def test_a_name_is_one_of_its_virtual_host() -> None:
+    rig, hub, _ = world(QueueConfig(name="orders", vhost="acme"), vhosts=(VhostConfig(name="acme"),))
+    held = hub.core.services
+    held.register("acme", "billing", "orders")
+    assert held.find("acme", "billing") == "orders" and held.find("", "billing") is None
+    held.register("", "billing", "elsewhere")
+    assert (held.find("acme", "billing"), held.find("", "billing")) == ("orders", "elsewhere")
+    assert held.names("acme") == held.names("") == ["billing"]
+    rig.run(1)

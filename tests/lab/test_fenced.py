@@ -31,7 +31,7 @@ def count(result: Any, name: str) -> float:
 def test_both_readings_of_the_rules_agree() -> None:
     seen = set()
     for seed in range(300):
-        fences = Fences(Random(seed))
+        fences = Fences.drawn(Random(seed))
         for who in (*USERS, ROOT):
             for queue in ("fenced-0", "fenced-1", "fenced-2"):
                 for action in ACTIONS:

@@ -7,6 +7,7 @@ import pytest
 
 from holdfast_lab.base.client_history import Violation
 from holdfast_lab.judge.reloaded import check_reloaded, is_stored
+from support.queue_links import copy, linked, move
 from support.standing import (
     Standing,
     apart,
@@ -65,6 +66,8 @@ FORGOTTEN: dict[str, tuple[Callable[[], Standing], Callable[[Any], object]]] = {
     "origin": (waiting, lambda s: setattr(s.origin, "passed", 99)),
     "hop": (waiting, lambda s: s.core.receiver_parts.hop_stored.update({b"a\0b": (bytes(16), 3)})),
     "queues that leave": (serving, lambda s: s.core.catalog.leaving.update({99: 0})),
+    "services": (serving, lambda s: s.core.services.registered.update(orders="work")),
+    "what they want": (publishing, lambda s: s.topic.bindings.popitem()),
     "entries of blob": (streaming, _one_place_more),
 }
 
@@ -76,3 +79,19 @@ def test_what_is_not_stored_is_found(what: str) -> None:
     forget(found)
     with pytest.raises(Violation, match=what):
         check_reloaded(found.core)
+
+
+def test_a_link_that_is_stored_otherwise_is_found() -> None:
+    rig, node, _ = linked(copy("work", "next"), move("other", "next"))
+    rig.run(1)
+    core = node.core
+    assert core is not None and is_stored(core)
+    check_reloaded(core)
+    link = core.queue_links.by_name["work-next"]
+    link.is_stopped = True
+    with pytest.raises(Violation, match="is stopped"):
+        check_reloaded(core)
+    link.is_stopped = False
+    del core.queue_links.by_name["other-next"]
+    with pytest.raises(Violation, match="links that are gone"):
+        check_reloaded(core)

@@ -5,11 +5,14 @@ from typing import Any
 
 import pytest
 
+from holdfast.amqp.message.message import Message
 from holdfast.endpoints.consumer import ConsumerLink
 from holdfast.federation.confirming import Answer
 from holdfast.peers.link_tables import links_of
+from holdfast.settings.queues import QueueConfig
 from holdfast_lab.base.client_history import Violation
 from holdfast_lab.judge.roused import check_punctual, check_roused, is_at_rest
+from support.one_node import world
 from support.standing import Standing, apart, committing, federating, linking, publishing, selecting, serving, waiting
 
 
@@ -63,3 +66,22 @@ def test_what_federation_has_to_store_is_stored_at_once() -> None:
     federation.sets.put(key, federation.sets.current(key))
     assert core.bindings.is_due
     assert core.next_deadline() == core.clock.now
+
+
+def test_a_node_in_the_middle_of_a_message_is_not_roused() -> None:
+    """Its first frame uses credit, which is renewed with the last one."""
+    rig, hub, client = world(QueueConfig(name="work", messages_max=1, when_full="block"))
+    assert hub.core is not None and client.end is not None
+    link = client.sender("work")
+    rig.settle()
+    (receiver,) = (link.link for links in hub.core.links.producers.values() for link in links)
+    link.send(Message(data=[bytes(3 * client.amqp.settings.max_frame_size)]).encode(), context=None)
+    data = b"".join(client.amqp.take_output(rig.now))
+    client.end.wire.write(client.end, data[: client.amqp.settings.max_frame_size + 100])
+    rig.settle()
+    assert receiver.partial is not None
+    assert receiver.credit == 0
+    roused(hub.core)
+    receiver.partial = None
+    with pytest.raises(Violation, match="was not woken"):
+        roused(hub.core)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.amqp.wire.types import Ulong
 from holdfast.routing import supers
 from holdfast.routing.linkstate import ROWS_MAX, LinkStates
 from holdfast.routing.paths import shortest_paths
@@ -476,3 +477,15 @@ def test_a_summary_with_the_highest_version_of_ours_has_it_reset_once() -> None:
     summary_of_own(states, VERSION_END - 1)
     assert not states.must_reoriginate and list(states.stale) == [("b", "a")]  # it is told of the reset again
     assert [row[:2] for row in states.to_tell("b", lambda known: True)[0]] == [["a", 100]]
+
+
+def test_what_was_sent_since_a_session_began_is_not_sent_again_for_an_older_summary() -> None:
+    """Their summary was sent before our record came."""
+    states = LinkStates("a", {"a": {"b": COST}, "b": {"a": COST}}, supers=(), records_max=10, neighbours_max=10)
+    states.up("b")
+    states.originate({"b": COST}, version=7)
+    rows, editions = states.to_tell("b", lambda known: True)
+    assert [row[0] for row in rows] == ["a"]
+    states.was_told("b", editions)
+    states.receive_summary("b", [["a", Ulong(3), Ulong(0), Ulong(0)]], first=True, last=True)
+    assert states.to_tell("b", lambda known: True) == ([], {})

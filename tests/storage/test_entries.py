@@ -113,3 +113,12 @@ def test_queues_beside_each_other(place: Place) -> None:
     assert place.rows() == (3, 0, 0)
     place.retire(*[(2, sequence) for sequence in range(60)], (3, 7), (1, 39), (4, 1))
     assert [len(place.sequences(queue_id)) for queue_id in (1, 2, 3)] == [38, 0, 38]
+
+
+def test_the_last_entry_of_the_last_record_is_replaced_in_its_record(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    place.append(*((1, sequence, b"old") for sequence in range(1, 6)))
+    place.append((1, 5, b"new"))
+    with place.env.begin(buffers=True) as txn:
+        found = place.entries.read(txn, 1, 0, count_max=100, bytes_max=1 << 20)
+    assert found == [*((sequence, b"old") for sequence in range(1, 5)), (5, b"new")]

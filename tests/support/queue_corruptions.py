@@ -223,8 +223,20 @@ def _(s: Any) -> None:
 
 @breaks("state: {} has a bound and is gone", publishing)
 def _(s: Any) -> None:
-    del s.topic.named[_bounded(s, 100).name]
+    cursor = _bounded(s, 100)
+    s.topic.named[cursor.name] = type(cursor)(s.topic, s.topic, cursor.name)
     s.topic.subscribed = None
+
+
+@breaks("state: {}: something is wanted by subscriptions that are gone", publishing)
+def _(s: Any) -> None:
+    s.topic.bindings["gone"] = next(iter(s.topic.bindings.values()))
+
+
+@breaks("state: {}: subscriptions with a bound, and those held to it", publishing)
+def _(s: Any) -> None:
+    _bounded(s, 100)
+    s.topic.limited.clear()
 
 
 @breaks("state: {}: messages to finish, and those of the store", publishing)

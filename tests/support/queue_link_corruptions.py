@@ -57,6 +57,13 @@ def _(s: Any) -> None:
     s.idle.windows.rows[0] = dict.fromkeys(range(100_001))
 
 
+@breaks("queue_links: links that are gone wait for room in queue {}", linking)
+def _(s: Any) -> None:
+    gone = type(s.idle).__new__(type(s.idle))
+    gone.config = s.idle.config
+    s.links.by_target[s.idle.target][gone] = None
+
+
 @breaks("queue_links: {}: nobody looks whether its windows are over", linking)
 def _(s: Any) -> None:
     s.links.windowed[s.idle] = False

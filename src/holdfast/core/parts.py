@@ -300,6 +300,7 @@ class Parts:
             is_stopping=lambda: self.stopping,
         )  # fmt: skip
         self.resume, self.transactions, self.admission = endpoints.resume, endpoints.transactions, endpoints.admission
+        self.services = endpoints.resolver.services
         self.subscription_ends = SubscriptionEnds(clock, self.catalog, self.work, self.resume, self.log)
         self.queue_changes.suspended_by(self.transactions.suspended)
         self.reloading = Reloading(

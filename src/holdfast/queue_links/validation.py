@@ -48,6 +48,9 @@ def links(held: QueueLinks, catalog: Catalog, *, stopping: bool) -> None:
             if name.startswith(LINK_PREFIX) and hosted(queue.host, name[len(LINK_PREFIX) :]) not in held.by_name
         ]
         must(not strange, f"queue {queue.name!r} keeps messages for links that are gone", strange)
+    for target, waiting in held.by_target.items():
+        gone = [link.name for link in waiting if held.by_name.get(link.config.key) is not link]
+        must(not gone, f"links that are gone wait for room in queue {target.name!r}", gone)
 
 
 def tied(

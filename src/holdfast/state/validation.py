@@ -181,6 +181,11 @@ def _interests(topic: Topic) -> None:
         topic.listening is None or topic.listening.owners == topic.listeners.keys(),
         f"{where}: who is asked, and subscriptions that are not durable",
     )
+    strange = topic.bindings.keys() - topic.named.keys()
+    must(not strange, f"{where}: something is wanted by subscriptions that are gone", sorted(strange))
+    bounded = {name for name, wants in topic.bindings.items() if wants.messages_max}
+    held = {cursor.name for cursor in topic.limited}
+    must(held == bounded, f"{where}: subscriptions with a bound, and those held to it", sorted(bounded ^ held))
 
 
 def _bounded(topic: Topic, known: dict[int, bytes] | None, *, settled: bool) -> None:

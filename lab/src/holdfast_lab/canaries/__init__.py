@@ -16,6 +16,7 @@ from holdfast_lab.canaries.hop_defects import HOP_CANARIES
 from holdfast_lab.canaries.host_defects import HOST_CANARIES
 from holdfast_lab.canaries.link_defects import LINK_CANARIES
 from holdfast_lab.canaries.login_defects import LOGIN_CANARIES
+from holdfast_lab.canaries.operator_defects import OPERATOR_CANARIES
 from holdfast_lab.canaries.pacing_defects import PACING_CANARIES
 from holdfast_lab.canaries.planting import Canary, CanaryStale, by_name, plant_for_good, planted
 from holdfast_lab.canaries.policy_defects import POLICY_CANARIES
@@ -46,6 +47,7 @@ CANARIES: Final[dict[str, Canary]] = {
         *TRANSACTION_CANARIES,
         *FEDERATION_CANARIES,
         *READER_CANARIES,
+        *OPERATOR_CANARIES,
     )
 }
 

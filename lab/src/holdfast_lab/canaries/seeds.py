@@ -99,5 +99,8 @@ CAUGHT_BY: Final[dict[str, tuple[int, int]]] = {
     "removed-with-what-it-held": (57, 100),
     "undone-counts": (22, 50),
     "drained-for-one": (9, 50),
+    "name-is-back": (5, 50),
+    "link-begins-early": (85, 200),
+    "relayed-unasked": (66, 150),
 }
 """By name: a seed that fails with it and ends well without; the seed by which a swarm from 1 has found it."""

@@ -10,9 +10,11 @@ from uuid import UUID
 from holdfast.broker.cursors.cursor import Cursor
 from holdfast.broker.entries.work import Work
 from holdfast.broker.queue import Queue
+from holdfast.broker.stored import records
 from holdfast.broker.stored.ranges import RangeSet
 from holdfast.broker.topic import Topic
 from holdfast.core.node import NodeCore
+from holdfast.endpoints.addresses.services import Services
 from holdfast.engine.clock import Clock
 from holdfast.engine.outbox import Outbox
 from holdfast.peers.connections import Connections
@@ -62,6 +64,7 @@ def _compared(core: NodeCore) -> Iterator[tuple[str, object, object]]:
     yield "queues that leave", sorted(core.catalog.leaving), sorted(catalog.leaving)
     for name, queue in durable.items():
         yield from _of_queue(core.catalog, name, queue, stored[name])
+    yield from _of_operators(core)
     ours, theirs = core.catalog.ledger, catalog.ledger
     yield "identities", _given(ours.identities), _given(theirs.identities)
     for what in ("receipts", "passing", "neighbour_stores", "replaced", "names"):
@@ -89,6 +92,21 @@ def _compared(core: NodeCore) -> Iterator[tuple[str, object, object]]:
             yield f"pieces of blob {number}", blob.end, None if of_disk is None else of_disk.end
 
 
+def _of_operators(core: NodeCore) -> Iterator[tuple[str, object, object]]:
+    """What requests have changed: names of services, and links between queues."""
+    rows = dict(core.store.table("node"))
+    yield "services", core.services.registered, Services(core.config, core.turns, rows.items()).registered
+    for key, link in core.queue_links.by_name.items():
+        if link.ended:
+            continue
+        config, row = link.config, rows.pop(records.queue_link_key(key), None)
+        stored = None if row is None else records.unpack_queue_link(row)
+        told = None if stored is None else (stored.source, stored.target, stored.mode, stored.start)
+        yield f"link {link.name!r}", (config.source, config.target, config.mode, config.start), told
+        yield f"link {link.name!r} is stopped", link.is_stopped, stored is not None and stored.is_stopped
+    yield "links that are gone", [], [key for key in rows if key.startswith(records.QUEUE_LINK)]
+
+
 def _of_queue(catalog: Catalog, name: str, queue: Queue, stored: Queue) -> Iterator[tuple[str, object, object]]:
     where = f"queue {name!r}:"
     yield f"{where} messages", queue.messages, stored.messages
@@ -97,6 +115,8 @@ def _of_queue(catalog: Catalog, name: str, queue: Queue, stored: Queue) -> Itera
     yield f"{where} settings", queue.config, stored.config
     yield f"{where} sequences with a time to live", queue.timed, stored.timed
     yield f"{where} subscriptions", sorted(queue.named), sorted(stored.named)
+    if isinstance(queue, Topic):
+        yield f"{where} what they want", queue.bindings, stored.bindings if isinstance(stored, Topic) else None
     for cursor in queue.cursors:
         other = stored.named.get(cursor.name) if cursor.name else stored.shared
         if other is not None and cursor not in catalog.rows.tied:

@@ -9,13 +9,15 @@ from typing import Final
 from holdfast.core.node import NodeCore
 from holdfast.custody.expiry import TIMER_S
 from holdfast.engine import events
+from holdfast.links.incoming import Intake
 from holdfast_lab.base.client_history import Violation
 
 QUEUES_MAX: Final = 400
 """A node with more queues is not roused: that would take longer than all else of its turn."""
 
-SLACK_S: Final = TIMER_S
-"""Parts name a time that is a little late, and act if they are asked before."""
+SLACK_S: Final = TIMER_S + 0.002
+"""Parts name a time that is a little late, and act if they are asked before: that of windows which are over is up to
+two milliseconds late, because the wall clock has whole ones."""
 
 
 def is_at_rest(core: NodeCore, now: float) -> bool:
@@ -36,6 +38,8 @@ def check_roused(core: NodeCore, now: float, wall_ms: int, put_off_bytes: int) -
     producers = [link for links in core.links.producers.values() for link in links]
     if any(link.parked for link in (*producers, *core.links.parked_receivers)):
         return  # each look at what is parked counts as work of its peer
+    if any(isinstance(link, Intake) and link.link.partial is not None for link in producers):
+        return  # the first frame of a message uses credit, which is renewed with its last one
     if len(core.catalog.queues) > QUEUES_MAX or core.disk.full or core.disk.takes_nothing:
         return  # a disk without room takes credit back as links are looked at
     queues = [*core.catalog.queues.values()]

@@ -5,18 +5,19 @@ unless a fault changes it: the fewest hops, of equal ones the lowest name.
 """
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, Final
 
+from holdfast.access.rules import NO_ACCESS, AccessConfig
 from holdfast.errors import ConfigError
 from holdfast.federation.settings import Entry
 from holdfast.pacing.settings import NO_PACING, PacingConfig
 from holdfast.routing.settings import RoutingConfig
 from holdfast.routing.topology import KM_PER_MS, TopologyLink, TopologyNode
 from holdfast.routing.topology import Topology as Map
-from holdfast.settings.hosts import VhostConfig
+from holdfast.settings.hosts import UserConfig, VhostConfig
 from holdfast.settings.limits import Limits
 from holdfast.settings.neighbours import NeighbourConfig
 from holdfast.settings.node import NodeConfig
@@ -89,6 +90,9 @@ class Topology:
     logins: bool = False
     """Links lead to other machines, without TLS: neighbours log in, by a mechanism that does not send the password."""
 
+    access: Mapping[str, AccessConfig] = field(default_factory=dict)
+    """By node: who may do what there; each user's password is HARNESS."""
+
     def validate(self) -> None:
         """Raises ConfigError where a link or a queue names no node."""
         known = set(self.nodes)
@@ -107,6 +111,7 @@ class Topology:
             *self.takes,
             *self.pacing,
             *self.federation,
+            *self.access,
         ):
             if name not in known:
                 raise ConfigError(f"invalid value {name!r} for topology; expected a node's name")
@@ -161,12 +166,21 @@ class Topology:
             routing=self.routing or RoutingConfig(),
             pacing=self.pacing.get(node, NO_PACING),
             federation=self.federation.get(node, ()),
+            access=self.access.get(node, NO_ACCESS),
+            users=self._users(node, {item.account for item in neighbours}),
         )
 
     def _login(self, node: str, other: str) -> dict[str, Any]:
         """Of a pair, whoever dials."""
         pair = "+".join(sorted((node, other)))
         return {"user": self.login_of(node, other), "password": f"password {pair}"} if self.logins else {}
+
+    def _users(self, node: str, accounts: Container[str]) -> tuple[UserConfig, ...]:
+        """Those that its rules name; neighbours log in as others."""
+        access = self.access.get(node, NO_ACCESS)
+        named = dict.fromkeys(name for rule in access.rules for name in rule.users)
+        named |= dict.fromkeys(name for group in access.groups for name in group.users)
+        return tuple(UserConfig(name=name, password=HARNESS) for name in named if name not in accounts)
 
     def login_of(self, node: str, other: str) -> str:
         """As whom neighbours log in at each other, where they do."""

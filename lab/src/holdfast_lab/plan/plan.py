@@ -8,6 +8,7 @@ import json
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from holdfast.access.rules import AccessConfig, AccessRule, GroupConfig
 from holdfast.errors import ConfigError
 from holdfast.pacing.settings import PacingConfig
 from holdfast.routing.settings import RoutingConfig
@@ -74,17 +75,29 @@ def from_json(text: str) -> Plan:
         supers, joins = tuple(topology.pop("supers", ())), tuple(topology.pop("joins", ()))
         crossing = tuple(topology.pop("crossing", ()))
         pacing = {node: _pacing(table) for node, table in topology.pop("pacing", {}).items()}
+        access = {node: _access(table) for node, table in topology.pop("access", {}).items()}
         faults = tuple(make_fault(fault, "plan") for fault in told.pop("faults"))
         workloads = tuple(told.pop("workloads"))
         made = Topology(
             nodes=nodes, links=links, queues=queues, limits=limits, routing=routing, supers=supers, joins=joins,
-            crossing=crossing, pacing=pacing, **topology,
+            crossing=crossing, pacing=pacing, access=access, **topology,
         )  # fmt: skip
         plan = Plan(topology=made, faults=faults, workloads=workloads, **told)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(f"invalid plan {text[:60]!r}… ({error}); expected what a failed run wrote") from None
     plan.topology.validate()
     return plan
+
+
+def _access(table: dict[str, Any]) -> AccessConfig:
+    rules, groups = ([_of_lists(item) for item in table[key]] for key in ("rules", "groups"))
+    return AccessConfig(
+        rules=tuple(AccessRule(**told) for told in rules), groups=tuple(GroupConfig(**told) for told in groups)
+    )
+
+
+def _of_lists(told: dict[str, Any]) -> dict[str, Any]:
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in told.items()}
 
 
 def _pacing(table: dict[str, Any]) -> PacingConfig:

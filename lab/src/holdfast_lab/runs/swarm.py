@@ -19,6 +19,7 @@ from typing import Any, Final
 from holdfast_lab.base.processes import die_with_parent
 from holdfast_lab.base.seed_tree import SeedTree
 from holdfast_lab.draws import drawn_routing, drawn_static
+from holdfast_lab.draws.drawn_access import with_access, with_room_for_gaps
 from holdfast_lab.draws.drawn_aims import with_aims
 from holdfast_lab.draws.drawn_bounds import with_bounds
 from holdfast_lab.draws.drawn_bursts import with_bursts
@@ -38,6 +39,7 @@ from holdfast_lab.draws.drawn_pacing import with_pacing, with_unsteady_pacing
 from holdfast_lab.draws.drawn_policies import with_policies
 from holdfast_lab.draws.drawn_reloads import with_reloads
 from holdfast_lab.draws.drawn_scenes import with_later_scenes
+from holdfast_lab.draws.drawn_services import with_services
 from holdfast_lab.draws.drawn_takes import with_takes
 from holdfast_lab.draws.drawn_unreached import with_unreached
 from holdfast_lab.draws.drawn_wire import with_wire
@@ -89,6 +91,9 @@ DRAWS: Final[tuple[Draw, ...]] = (
     with_bounds,
     with_drains,
     with_unsteady_pacing,
+    with_services,
+    with_access,
+    with_room_for_gaps,
 )
 """What is drawn on top of a plan: aims add knobs to those of the small bounds, and the wire takes one away again where
 LMDB lies under the nodes."""

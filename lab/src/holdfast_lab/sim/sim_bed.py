@@ -11,11 +11,14 @@ from random import Random
 from typing import Any, Final, Protocol
 from weakref import WeakKeyDictionary
 
+from holdfast.amqp.login.mechanisms import PLAIN
 from holdfast.client import Connection, Delivery, Url, connect
 from holdfast.client.network.wire import Wire
 from holdfast.engine import events
 from holdfast.engine.port import Batch
 from holdfast_lab.base.client_history import History
+from holdfast_lab.base.fences import Fences
+from holdfast_lab.base.harness import HARNESS
 from holdfast_lab.base.rights import Rights
 from holdfast_lab.judge.checkers import Disk, Ledger, Watch
 from holdfast_lab.plan.networks import Topology
@@ -101,12 +104,13 @@ class SimBed:
         self.tasks: dict[asyncio.Task[None], None] = {}
         self.background: dict[asyncio.Task[None], None] = {}
         whole = topology.map()
+        self.history.rights.fences |= {name: Fences.of(access) for name, access in topology.access.items()}
         for name in topology.nodes:
             remotes = dict.fromkeys(topology.neighbours(name), "127.0.0.1:1")
             config = topology.config(name, remotes, whole)
             self.sim_nodes[name] = SimNode(
                 self.world, self.network, config, self, turn_s=turn_s, paged=paged,
-                authoriser=_Authoriser(self.history.rights, name),
+                authoriser=None if name in topology.access else _Authoriser(self.history.rights, name),
             )  # fmt: skip
             for queue in topology.queues.get(name, ()):
                 self.ledger.orders[f"{queue.key}@{name}"] = queue.order
@@ -159,13 +163,16 @@ class SimBed:
 
     async def connect(self, node: str, client: str, *, vhost: str = "") -> Connection:
         place = _ByName if self.topology.hosts(node) else Url
+        user = self.history.rights.login_at(node)
+        password = None if user is None else HARNESS
         connection = await connect(
-            place(host=f"{client}.{node}", port=5672, user=None, password=None, tls=False, vhost=vhost or None),
+            place(host=f"{client}.{node}", port=5672, user=user, password=password, tls=False, vhost=vhost or None),
             container_id=client,
             retry_s=CLIENT_RETRY_S,
             rng=self.world.seeds.stream(f"client/{client}"),
             dial=None,
             wait=False,
+            mechanism=None if user is None else PLAIN,
         )
         self.clients.append(connection)
         return connection

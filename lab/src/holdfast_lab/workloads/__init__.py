@@ -18,6 +18,7 @@ from holdfast_lab.workloads.browse import Browse
 from holdfast_lab.workloads.by_hand import ByHand
 from holdfast_lab.workloads.common import Workload, attached, full_address, marked
 from holdfast_lab.workloads.consume import Consume
+from holdfast_lab.workloads.copied import Copied
 from holdfast_lab.workloads.delayed import Delayed
 from holdfast_lab.workloads.durable import Copy
 from holdfast_lab.workloads.dynamic import Dynamic
@@ -36,6 +37,7 @@ from holdfast_lab.workloads.presettled import Presettled
 from holdfast_lab.workloads.publish import ProducerLog, Publish
 from holdfast_lab.workloads.reconnecting import ReconnectingProducer
 from holdfast_lab.workloads.relay import Relay
+from holdfast_lab.workloads.services import Services
 from holdfast_lab.workloads.skip import Skip
 from holdfast_lab.workloads.slow_consumer import SlowConsumer
 from holdfast_lab.workloads.spooled import SpooledProducer
@@ -84,6 +86,8 @@ KINDS: Final[dict[str, type[Any]]] = {
         Hostile,
         Guessing,
         Bounded,
+        Services,
+        Copied,
     )
 }
 
@@ -113,6 +117,7 @@ __all__ = [
     "Browse",
     "ByHand",
     "Consume",
+    "Copied",
     "Copy",
     "Delayed",
     "Dynamic",
@@ -131,6 +136,7 @@ __all__ = [
     "Publish",
     "ReconnectingProducer",
     "Relay",
+    "Services",
     "Skip",
     "SlowConsumer",
     "SpooledProducer",

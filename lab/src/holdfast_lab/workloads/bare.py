@@ -175,6 +175,7 @@ async def connected(
 ) -> Bare:
     """A connection to that node, dialled until there is one. `honest`: see `Bed.dial`; `user` and `bounds`: see
     `Bare`."""
+    user = user or bed.history.rights.login_at(node)
     while True:
         bare = Bare(name, asyncio.get_running_loop(), user, **bounds)
         try:

@@ -63,16 +63,17 @@ def _shares(transaction: Transaction) -> None:
     """What an open transaction does to the bounds of queues is what it has."""
     where = f"transaction {transaction.txn_id.hex()}"
     if transaction.error is not None:
-        must(not (transaction.posts or transaction.shares), f"{where} can only be rolled back, and brings something")
+        brings = transaction.posts or transaction.shares or transaction.numbers or transaction.streams
+        must(not brings, f"{where} can only be rolled back, and brings something")
         return
     numbers = {post.number for post in transaction.posts} - {None}
     must(transaction.numbers == numbers, f"{where}: numbers", len(transaction.numbers), len(numbers))
-    brings, takes_off = transaction.brings(), transaction.takes_off()
-    for queue in {*transaction.shares, *brings, *takes_off}:
+    brought_to, takes_off = transaction.brings(), transaction.takes_off()
+    for queue in {*transaction.shares, *brought_to, *takes_off}:
         share, of = transaction.shares.get(queue, Share()), f"{where} and queue {queue.name!r}"
         brought, taken = (share.brought, share.brought_bytes), (share.taken, share.taken_bytes)
         if queue.kind is not QueueKind.DELAYED:
-            must(brought == brings.get(queue, (0, 0)), f"{of}: brought", brought, brings.get(queue))
+            must(brought == brought_to.get(queue, (0, 0)), f"{of}: brought", brought, brought_to.get(queue))
         must(taken == takes_off.get(queue, (0, 0)), f"{of}: taken", taken, takes_off.get(queue))
         reserved = share.reserved, share.reserved_bytes
         must(reserved == share.wanted, f"{of}: reserved", reserved, share.wanted)
