@@ -276,6 +276,8 @@ ENTRY: Final = {"queue_uuid": "x", "sequence": Ulong(1), "delivery_count": Ulong
         ("WHERE", "node", "", {"message_id": "x"}, False),
         ("FORGET", "node", "jfk", {}, False),
         ("CLOSE", "connection", "1", {}, False),
+        ("CLOSE", "session", "1/0", {}, False),
+        ("CLOSE", "attachment", "1/0/0", {}, False),
         ("QUERY", "org.amqp.management", "self", {}, False),
         ("GET-TYPES", "org.amqp.management", "self", {}, True),
     ],
