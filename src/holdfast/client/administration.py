@@ -18,7 +18,7 @@ SUBSCRIPTION: Final = "holdfast:subscription"
 SERVICE: Final = "holdfast:service"
 
 WhenFull = Literal["block", "refuse", "drop-oldest", "dead-letter"]
-AtBound = Literal["drop-oldest", "end"]
+AtBound = Literal["drop-oldest", "dead-letter", "end"]
 Order = Literal["bounded", "strict", "none"]
 
 
@@ -145,12 +145,13 @@ class Administration(Listed):
         name: str,
         *,
         messages_max: Bound = UNCHANGED,
+        bytes_max: Bound = UNCHANGED,
         when_full: AtBound | Unchanged = UNCHANGED,
         idle_s: Bound = UNCHANGED,
     ) -> dict[str, Any]:
         """Changes the bounds of a topic's durable subscription (docs/topics.md); None is no bound. Returns it, with
         `changed`."""
-        given = {"messages_max": messages_max, "when_full": when_full, "idle_s": idle_s}
+        given = {"messages_max": messages_max, "bytes_max": bytes_max, "when_full": when_full, "idle_s": idle_s}
         arguments = {key: value for key, value in given.items() if value is not UNCHANGED}
         return await self._connection.manage("UPDATE", SUBSCRIPTION, name, {"queue": queue, **arguments})
 

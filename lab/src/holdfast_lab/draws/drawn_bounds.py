@@ -1,7 +1,7 @@
 """Durable subscriptions of topics that have bounds of their own.
 
-Rules of this file: drawn after all else, from a stream of its own, so that nothing else of a seed changes
-(docs/adr/0053).
+Rules of this file: each function `with_…` draws after all that came before it, from a stream of its own, so that
+nothing else of a seed changes (docs/adr/0053).
 """
 
 from collections.abc import Callable
@@ -36,3 +36,29 @@ BOUNDS: Final[dict[str, tuple[float, Callable[[Random, str, Plan], Scene]]]] = {
 def with_bounds(plan: Plan, seed: int) -> Plan:
     """The plan with those scenes that the seed has."""
     return with_scenes(plan, BOUNDS, SeedTree(seed).child("swarm").child("bounds"))
+
+
+def overflowing_subscription(random: Random, node: str, plan: Plan) -> Scene:
+    """One that has dead letters, or a bound of bytes, or both; most of them at a node that ends now and then, or has a
+    poor disk."""
+    timed = any(str(told.get("name", "")).startswith(QUIET) for told in plan.workloads)
+    if timed or fails(plan, node) or node in renewed_in(plan):
+        return Scene()
+    told: dict[str, Any] = {"kind": "bounded", "node": node, "queue": "topic/overflowing", "name": "overflowing"}
+    told |= {"bound": random.choice((1, 3, 10)), "messages": in_time(plan, random.choice((12, 40)))}
+    told |= {"rounds": random.choice((2, 4)), "credit": random.choice((1, 5, 50))}
+    told |= {"dies": random.random() < 0.7, "bytes_max": random.choice((0, 1_000, 3_000))}
+    told |= {"size": random.choice((100, 400))}
+    faults = random.choice(([], node_ends(random, node, plan, 2), poor_disk(random, node, 5.0)))
+    return Scene([told], faults)
+
+
+OVERFLOWS: Final[dict[str, tuple[float, Callable[[Random, str, Plan], Scene]]]] = {
+    "overflowing subscription": (0.12, overflowing_subscription),
+}
+"""As BOUNDS."""
+
+
+def with_overflows(plan: Plan, seed: int) -> Plan:
+    """The plan with those scenes that the seed has."""
+    return with_scenes(plan, OVERFLOWS, SeedTree(seed).child("swarm").child("overflows"))
