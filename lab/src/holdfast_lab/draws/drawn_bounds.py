@@ -12,6 +12,7 @@ from holdfast_lab.base.seed_tree import SeedTree
 from holdfast_lab.draws.drawn_clients import fails
 from holdfast_lab.draws.drawn_congestion import QUIET
 from holdfast_lab.draws.drawn_scenes import Scene, in_time, node_ends, poor_disk, renewed_in, with_scenes
+from holdfast_lab.plan.faults import Fault
 from holdfast_lab.plan.plan import Plan
 
 
@@ -39,8 +40,8 @@ def with_bounds(plan: Plan, seed: int) -> Plan:
 
 
 def overflowing_subscription(random: Random, node: str, plan: Plan) -> Scene:
-    """One that has dead letters, or a bound of bytes, or both; most of them at a node that ends now and then, or has a
-    poor disk."""
+    """One that has dead letters, or a bound of bytes, or both, at a node that ends now and then or has a poor
+    disk."""
     timed = any(str(told.get("name", "")).startswith(QUIET) for told in plan.workloads)
     if timed or fails(plan, node) or node in renewed_in(plan):
         return Scene()
@@ -49,8 +50,14 @@ def overflowing_subscription(random: Random, node: str, plan: Plan) -> Scene:
     told |= {"rounds": random.choice((2, 4)), "credit": random.choice((1, 5, 50))}
     told |= {"dies": random.random() < 0.7, "bytes_max": random.choice((0, 1_000, 3_000))}
     told |= {"size": random.choice((100, 400))}
-    faults = random.choice(([], node_ends(random, node, plan, 2), poor_disk(random, node, 5.0)))
+    faults = random.choice((node_ends(random, node, plan, 2), poor_disk(random, node, 5.0), _refusals(random, node)))
     return Scene([told], faults)
+
+
+def _refusals(random: Random, node: str) -> list[Fault]:
+    """The disk refuses every few commits of the first rounds, those that have dead letters among them."""
+    moments = sorted(round(random.uniform(0.05, 12.0), 6) for _ in range(40))
+    return [Fault(kind="refusing-disk", at=at, node=node, seconds=0.05) for at in moments]
 
 
 OVERFLOWS: Final[dict[str, tuple[float, Callable[[Random, str, Plan], Scene]]]] = {
