@@ -16,6 +16,7 @@ from holdfast.broker.stored.bounds import AT_BOUND, BOUND_MAX
 from holdfast.broker.weighed import SIZE_BYTES, Weighed
 from holdfast.custody import overflow
 from holdfast.custody.dead_lettering import DEAD, DEAD_FROM, REASON
+from holdfast.settings.queues import QueueConfig
 from support.rig import Node, Rig
 from support.standing import core_of
 from support.streams import LARGE, LIMITS
@@ -384,7 +385,7 @@ def test_it_has_the_latest_whatever_happens(rig: Rig, seed: int, when_full: str)
     """After each step it has the last of what was accepted and what it wants that is within both bounds; the others
     are dead letters, each once."""
     draw = random.Random(seed)
-    hub = rig.node("hub")
+    hub = rig.node("hub", queues=(QueueConfig(name=TOPIC, deliveries_max=draw.choice((None, 50))),))
     most, size = draw.randint(1, 6), draw.choice((1_000, 3_000, 9_000))
     made(rig, hub, "s", "a.#", messages_max=most, bytes_max=size, when_full=when_full)
     if draw.random() < 0.7:
