@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import Any, Final, Literal, Protocol
 
+from holdfast.amqp.wire.types import Ulong
 from holdfast.client.errors import ManagementError
 from holdfast.client.listing import Listed, hidden
 
@@ -172,9 +173,13 @@ class Administration(Listed):
         selector: str = "",
         mode: Literal["move", "copy"] = "move",
         steps: Iterable[Mapping[str, Any]] = (),
+        start: str | int = "first",
     ) -> bool:
-        """Makes a link from a queue to a queue, topic or `queue@node` (docs/links.md); True if it is new."""
+        """Makes a link from a queue to a queue, topic or `queue@node` (docs/links.md); True if it is new. `start`: first,
+        next or a sequence, where one that copies begins."""
         arguments: dict[str, Any] = {"from": source, "to": target, "selector": selector, "mode": mode}
+        if start != "first":  # an older node does not know it
+            arguments["start"] = start if isinstance(start, str) else Ulong(start)
         if given := [dict(step) for step in steps]:
             arguments["steps"] = given
         return bool((await self._connection.manage("CREATE", LINK, name, arguments)).get("created", True))

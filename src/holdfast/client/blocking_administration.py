@@ -163,9 +163,11 @@ class BlockingAdministration(Listed):
         selector: str = "",
         mode: Literal["move", "copy"] = "move",
         steps: Iterable[Mapping[str, Any]] = (),
+        start: str | int = "first",
     ) -> bool:
         """As `Administration.create_link`."""
-        return _done(self._admin.create_link(name, source, target, selector=selector, mode=mode, steps=steps))
+        made = self._admin.create_link(name, source, target, selector=selector, mode=mode, steps=steps, start=start)
+        return _done(made)
 
     def delete_link(self, name: str) -> None:
         """As `Administration.delete_link`."""
