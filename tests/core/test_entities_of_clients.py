@@ -6,6 +6,7 @@ import pytest
 
 from core.test_entities import ask, rows
 from holdfast.amqp.wire.performatives import Accepted, Rejected, Source, Target
+from holdfast.amqp.wire.types import Symbol
 from holdfast.settings.hosts import VhostConfig
 from holdfast.settings.queues import QueueConfig
 from support.one_node import done, fill, world
@@ -111,6 +112,29 @@ def test_a_session_of_a_neighbour_is_closed_with_its_connection(kind: str) -> No
     of_peer = [row["identity"] for row in rows(client, kind) if row["connection"] == peer]
     status, _, text = client.manage("CLOSE", kind, of_peer[0])
     assert (status, text) == (409, f"{kind} {of_peer[0]!r} is a neighbour's; close its connection, which comes again")
+
+
+def test_a_session_ends_while_an_attach_waits_for_the_disk() -> None:
+    rig, node, client = world(QueueConfig(name="topic/t"))
+    user = rig.client(node)
+    user.sender("topic/t", name="beside")
+    rig.settle()
+    name = one(client, "session", "beside")["identity"]
+    node.hold_commits = True
+    link = user.receiver("topic/t", name="s", source={"durable": 2, "expiry_policy": Symbol("never")})
+    rig.settle()
+    assert not link.attached
+    waiting = one(client, "attachment", "s")["identity"]
+    assert client.manage("CLOSE", "attachment", waiting)[::2] == (
+        409, f"attachment {waiting!r} is being opened or closed"
+    )  # fmt: skip
+    assert done(client, "CLOSE", "session", name) == {"closed": name}
+    rig.settle()
+    node.hold_commits = False
+    rig.run(1)
+    assert core_of(node).validate() is None and not core_of(node).containment.peers_ended
+    assert {event.link.name for event in user.detached} == {"beside", "s"} and user.amqp.usable
+    assert rig.client(node).manage("READ", "subscription", "s", queue="topic/t")[0] == 200, "as if the link were lost"
 
 
 def test_the_session_that_asks_may_close_itself() -> None:
