@@ -175,8 +175,8 @@ class Administration(Listed):
         steps: Iterable[Mapping[str, Any]] = (),
         start: str | int = "first",
     ) -> bool:
-        """Makes a link from a queue to a queue, topic or `queue@node` (docs/links.md); True if it is new. One that copies
-        begins at `start`: first, next or a sequence."""
+        """Makes a link from a queue to a queue, topic or `queue@node` (docs/links.md); True if it is new. One that
+        copies begins at `start`: first, next or a sequence."""
         arguments: dict[str, Any] = {"from": source, "to": target, "selector": selector, "mode": mode}
         if start != "first":  # an older node does not know it
             arguments["start"] = start if isinstance(start, str) else Ulong(start)
