@@ -32,14 +32,13 @@ def _overfull_at_once(original: Function) -> Function:
     return end_overfull
 
 
-def _undone_size_counts(original: Function) -> Function:
-    """The size of a message whose turn was undone counts towards the bounds of subscriptions."""
+def _sizes_unknown(original: Function) -> Function:
+    """After a start what a subscription has to finish has no size."""
 
-    def never_came(cursor: Any, sequence: int) -> None:
-        if sequence >= cursor.floor:
-            cursor.pass_by(sequence)
+    def note(cursor: Any, sequence: int, value: bytes) -> None:
+        return
 
-    return never_came
+    return note
 
 
 BOUND_CANARIES = (
@@ -61,11 +60,11 @@ BOUND_CANARIES = (
         expected="are neither shown nor dead letters",
     ),
     Canary(
-        name="undone-size-counts",
-        sentence="The size of a message that was refused with its turn counts towards a subscription's bound of bytes.",
-        target="broker.backlogs:never_came",
-        signature="(cursor: holdfast.broker.cursors.cursor.Cursor, sequence: int) -> None",
-        broken=_undone_size_counts,
+        name="sizes-unknown",
+        sentence="After a start what a subscription has to finish does not count towards its bound of bytes.",
+        target="broker.backlogs:note",
+        signature="(cursor: holdfast.broker.cursors.cursor.Cursor, sequence: int, value: bytes) -> None",
+        broken=_sizes_unknown,
         expected="bytes to finish, and those of the store",
     ),
 )

@@ -97,5 +97,7 @@ CAUGHT_BY: Final[dict[str, tuple[int, int]]] = {
     "no-time-for-retirements": (6, 50),
     "removed-with-what-it-held": (57, 100),
     "undone-counts": (22, 50),
+    "overfull-at-once": (3, 50),
+    "sizes-unknown": (3, 50),
 }
 """By name: a seed that fails with it and ends well without; the seed by which a swarm from 1 has found it."""
