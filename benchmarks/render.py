@@ -21,6 +21,7 @@ Report = dict[str, Any]
 Lines = list[str]
 PEERS = {
     "rabbitmq_amqp10": "RabbitMQ, AMQP 1.0",
+    "activemq_stomp": "ActiveMQ, STOMP",
     "rabbitmq_native": "RabbitMQ, native 0-9-1 with confirms",
     "bare": "bare Python loop",
 }

@@ -1,8 +1,8 @@
 """The raw load: senders or receivers, a process of their own, on plain sockets, as fast as the broker takes them.
 
-`python _load.py ROLE`, send or receive, takes one line of JSON first, {"protocol": "amqp" or "native", "sides":
-[Side's fields]}: one connection for each side. Attaches, prints `{"attached": true}`, then takes one JSON object a
-line on standard input and answers each with one line: `{"messages": N, "rate": R or null}` sends (or awaits) N
+`python _load.py ROLE`, send or receive, takes one line of JSON first, {"protocol": "amqp", "native" or "stomp",
+"sides": [Side's fields]}: one connection for each side. Attaches, prints `{"attached": true}`, then takes one JSON
+object a line on standard input and answers each with one line: `{"messages": N, "rate": R or null}` sends (or awaits) N
 messages over all its connections. End of input closes them and ends the process. Between two phases it answers the
 peer's frames and keeps the connections alive.
 """
@@ -24,6 +24,10 @@ def connect_sender(protocol: str, side: Side) -> SendingWire:
         from _native import NativeSender
 
         return NativeSender(side)
+    if protocol == "stomp":
+        from _stomp import StompSender
+
+        return StompSender(side)
     return AmqpSender(side)
 
 
@@ -32,6 +36,10 @@ def connect_receiver(protocol: str, side: Side) -> ReceivingWire:
         from _native import NativeReceiver
 
         return NativeReceiver(side)
+    if protocol == "stomp":
+        from _stomp import StompReceiver
+
+        return StompReceiver(side)
     return AmqpReceiver(side)
 
 

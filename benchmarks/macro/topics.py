@@ -1,8 +1,9 @@
 """Topics: messages that are published once and go to one, ten or a hundred subscriptions, or to few of a hundred.
 
 Each repetition publishes to a fresh topic, from one sender; each subscription has a connection of its own. The cases,
-and Holdfast and RabbitMQ (topic exchange, AMQP 1.0 plug-in), take turns within a repetition. Prints one JSON object;
-progress on standard error. `python benchmarks/macro/topics.py --help`; how to read it: benchmarks/README.md.
+and Holdfast, RabbitMQ (topic exchange, AMQP 1.0 plug-in) and ActiveMQ (STOMP), take turns within a repetition. Prints
+one JSON object; progress on standard error. `python benchmarks/macro/topics.py --help`; how to read it:
+benchmarks/README.md.
 """
 
 import argparse
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import _process as process
+from _activemq import ActiveMq
 from _connection import CONNECTIONS_MAX
 from _fan import Fan, FanResult, Taker
 from _figures import spread
@@ -129,7 +131,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--size", type=int, default=1024, help="bytes of a body (default %(default)s)")
     parser.add_argument("--repeat", type=int, default=5, help="timed repetitions (default %(default)s)")
     parser.add_argument("--credit", type=int, default=2000, help="of all subscriptions together (default %(default)s)")
-    parser.add_argument("--peers", default="holdfast,rabbitmq", help="in this order (default %(default)s)")
+    parser.add_argument("--peers", default="holdfast,rabbitmq,activemq", help="in this order (default %(default)s)")
     parser.add_argument("--data", type=Path, help="directory on a real disk (default: the system's temporary one)")
     parser.add_argument("--json-out", type=Path, help="write the report to this file as well")
     return parser.parse_args(arguments)
@@ -203,13 +205,19 @@ def run_case(
     }
 
 
+def _peers(text: str) -> list[Peer]:
+    """Those of `--peers`. ValueError."""
+    names = text.split(",")
+    if unknown := [name for name in names if name not in ("holdfast", "rabbitmq", "activemq")]:
+        raise ValueError(f"invalid value {unknown[0]} for --peers; expected holdfast, rabbitmq, activemq")
+    return [ActiveMq() if name == "activemq" else next(make_peers([name])) for name in names]
+
+
 def main(arguments: Sequence[str]) -> int:
     options = parse(arguments)
     try:
-        peers = list(make_peers(options.peers.split(",")))
+        peers = _peers(options.peers)
         cases = [parse_case(text) for text in options.cases.split(",")]
-        if any(peer.name not in (FIGURE, "rabbitmq_amqp10") for peer in peers):
-            raise ValueError(f"invalid value {options.peers} for --peers; expected holdfast, rabbitmq or both")
         if options.size > BURST_SIZE_MAX and not all(case.durable for case in cases):
             raise ValueError(f"invalid value {options.size} for --size; expected at most {BURST_SIZE_MAX} with memoryN")
     except ValueError as wrong:

@@ -282,6 +282,15 @@ async def test_the_node_is_administered_by_methods(connection: Connection) -> No
     assert (await admin.change_subscription("topic/t", "s", messages_max=None))["messages_max"] is None
     await admin.delete_subscription("topic/t", "s")
     assert await admin.create_link("copies", "q", "other", mode="copy") is True
+    assert await admin.create_link("later", "q", "other", mode="copy", start="next") is True
+    assert await admin.create_link("from", "q", "other", mode="copy", start=1) is True
+    assert {link["name"]: link["start"] for link in await admin.links()} == {
+        "copies": "first",
+        "later": "next",
+        "from": 1,
+    }
+    for name in ("later", "from"):
+        await admin.delete_link(name)
     assert [link["name"] for link in await admin.links()] == ["copies"]
     await admin.stop_link("copies")
     assert [link["state"] for link in await admin.links()] == ["stopped"]

@@ -279,6 +279,8 @@ ENTRY: Final = {"queue_uuid": "x", "sequence": Ulong(1), "delivery_count": Ulong
         ("DRAIN", "node", "", {}, False),
         ("RESUME", "node", "", {}, False),
         ("CLOSE", "connection", "1", {}, False),
+        ("CLOSE", "session", "1/0", {}, False),
+        ("CLOSE", "attachment", "1/0/0", {}, False),
         ("QUERY", "org.amqp.management", "self", {}, False),
         ("GET-TYPES", "org.amqp.management", "self", {}, True),
     ],

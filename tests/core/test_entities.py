@@ -9,6 +9,7 @@ import pytest
 from holdfast.amqp.message.message import Message
 from holdfast.amqp.wire.performatives import Accepted, Header, Properties, Rejected
 from holdfast.broker.stored import records
+from holdfast.management.operations.answers import DESCRIPTION_MAX
 from holdfast.management.operations.entities import ARGUMENTS, ATTRIBUTES, ROWS_MAX
 from holdfast.management.status.queues import QUEUE_ATTRIBUTES
 from holdfast.settings.queues import QueueConfig
@@ -290,3 +291,12 @@ def test_a_neighbour_that_was_closed_by_hand_comes_back() -> None:
     assert hub.bodies("work") == ["x"] and isinstance(sender.outcomes[-1][1], Accepted)
     (again,) = [row for row in rows(client, "connection") if row["kind"] == "neighbour"]
     assert again["identity"] != row["identity"]
+
+
+def test_an_error_is_short_whatever_the_request_has() -> None:
+    _, _, client = world(QueueConfig(name="work"))
+    status, _, text = client.manage("UPDATE", "queue", "work", messages_max="x" * 20_000)
+    assert status == 400 and len(text) == DESCRIPTION_MAX
+    assert text.startswith("invalid value 'xxx") and " … " in text
+    _, _, text = client.manage("CREATE", "link", "l", **{"k" * 30_000: 1})
+    assert len(text) == DESCRIPTION_MAX and text.endswith("expected one of from, to, selector, mode, steps, start")

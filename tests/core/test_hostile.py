@@ -11,6 +11,7 @@ from holdfast.amqp.wire.types import Symbol, Ulong
 from holdfast.broker.stored.origins import Origin
 from holdfast.broker.stored.ranges import RangeSet
 from holdfast.management.operations.answers import (
+    ATTACHMENT,
     CONNECTION,
     ENTRY,
     FEDERATION,
@@ -19,6 +20,7 @@ from holdfast.management.operations.answers import (
     NODE,
     QUEUE,
     SERVICE,
+    SESSION,
     SUBSCRIPTION,
     TRANSACTION,
 )
@@ -37,11 +39,12 @@ values = st.recursive(
 KEYS = (
     "queue", "queue_uuid", "lease_epoch", "start", "sequence", "mode", "messages_max", "bytes_max",
     "when_full", "order", "order_wait_s", "durable", "origin", "other", "to", "delivery_count", "after", "count",
-    "offset", "ranges", "start_ms", "exact", "entityType", "attributeNames", "tombstones", "from", "selector", "mail",
-    "limit_s",
+    "idle_s", "offset", "ranges", "start_ms", "exact", "entityType", "attributeNames", "tombstones", "from", "selector",
+    "mail", "limit_s",
 )  # fmt: skip
 
 OPERATIONS = [
+    (ATTACHMENT, "CLOSE"),
     (CONNECTION, "CLOSE"),
     *((ENTRY, name) for name in ("COPY", "DELETE", "MOVE", "QUERY", "READ", "REQUEUE")),
     *((FEDERATION, name) for name in ("CREATE", "DELETE", "QUERY", "TREE")),
@@ -49,12 +52,13 @@ OPERATIONS = [
     *((NODE, name) for name in ("DRAIN", "FORGET", "NETWORK", "RELOAD", "RESUME", "STATUS", "WHERE")),
     *((QUEUE, name) for name in ("CREATE", "DELETE", "PURGE", "QUERY", "READ", "SKIP", "UPDATE")),
     *((SERVICE, name) for name in ("CREATE", "DELETE", "QUERY", "READ", "UPDATE")),
+    (SESSION, "CLOSE"),
     *((SUBSCRIPTION, name) for name in ("ADVANCE", "DELETE", "GAPS", "OPEN", "PEEK", "QUERY", "READ", "UPDATE")),
     (TRANSACTION, "CLOSE"),
     *((MANAGEMENT, name) for name in ("GET-ATTRIBUTES", "GET-MGMT-NODES", "GET-OPERATIONS", "GET-TYPES", "QUERY")),
 ]
-ALONE = ((CONNECTION, "CLOSE"), (NODE, "RELOAD"))
-"""One may close the connection that asks; the other is answered by a driver (tests/core/test_reloading.py)."""
+ALONE = ((ATTACHMENT, "CLOSE"), (CONNECTION, "CLOSE"), (SESSION, "CLOSE"), (NODE, "RELOAD"))
+"""Three may close what asks; the other is answered by a driver (tests/core/test_reloading.py)."""
 
 
 @settings(max_examples=today.drawn(20))

@@ -13,6 +13,7 @@ from holdfast.amqp.wire.performatives import Accepted, Begin, Flow, Modified, Pr
 from holdfast.amqp.wire.types import Symbol
 from holdfast.broker.cursors.halting import FINISHED_MIN
 from holdfast.broker.entries.entry_log import ENTRY_BYTES
+from holdfast.broker.stored.ranges import RANGE_BYTES
 from holdfast.core.node import NodeCore
 from holdfast.core.relief import Relief
 from holdfast.engine import events
@@ -22,7 +23,6 @@ from holdfast.peers.limits.memory import (
     CONNECTION_BYTES,
     LINK_BYTES,
     PARKED_BYTES,
-    RANGE_BYTES,
     REQUEST_BYTES,
     SEND_BYTES,
     STEP_BYTES,

@@ -8,8 +8,8 @@ import pytest
 from core.test_topics import bodies, durable, log, publish, publisher
 from holdfast.amqp.connection import Receiver, Sender
 from holdfast.amqp.wire.performatives import Accepted
-from holdfast.broker import backlogs
 from holdfast.broker.stored import records
+from holdfast.broker.stored.bounds import AT_BOUND, Bounds
 from holdfast.settings.limits import Limits
 from holdfast.settings.queues import QueueConfig
 from support.rig import Client, Node, Rig
@@ -216,10 +216,16 @@ def test_a_bound_is_taken_up_at_once_outlives_restarts_and_is_taken_away(rig: Ri
         ({"messages_max": 8_193, "when_full": "end"}, "invalid value 8193 for messages_max; " + COUNT),
         ({"messages_max": "x", "when_full": "end"}, "invalid value 'x' for messages_max; " + COUNT),
         ({"messages_max": True, "when_full": "end"}, "invalid value True for messages_max; " + COUNT),
-        ({"messages_max": 1, "when_full": "block"}, "invalid value 'block' for when_full; expected drop-oldest or end"),
-        ({"messages_max": 1, "when_full": [1]}, "invalid value [1] for when_full; expected drop-oldest or end"),
-        ({"messages_max": 1}, "messages_max needs when_full: drop-oldest or end"),
-        ({"when_full": "end"}, "when_full needs messages_max"),
+        (
+            {"messages_max": 1, "when_full": "block"},
+            "invalid value 'block' for when_full; expected drop-oldest, dead-letter or end",
+        ),
+        (
+            {"messages_max": 1, "when_full": [1]},
+            "invalid value [1] for when_full; expected drop-oldest, dead-letter or end",
+        ),
+        ({"messages_max": 1}, "messages_max needs when_full: drop-oldest, dead-letter or end"),
+        ({"when_full": "end"}, "when_full needs messages_max or bytes_max"),
         ({"idle_s": -1}, "invalid value -1 for idle_s; expected 1 to 31622400, or null"),
     ],
 )
@@ -235,7 +241,11 @@ def test_a_row_without_bounds_is_as_earlier_versions_wrote_it() -> None:
     record = records.BindingRecord("a.#", "", False)
     assert records.pack_binding(record) == records.pack_map(plain)
     assert records.unpack_binding(records.pack_map(plain)) == record
-    bounded = record._replace(messages_max=3, when_full="end", idle_s=60)
+    bounded = record._replace(bounds=Bounds(messages_max=3, when_full="end", idle_s=60))
+    assert records.pack_binding(bounded) == records.pack_map(
+        {**plain, "messages_max": 3, "when_full": "end", "idle_s": 60}
+    )
+    bounded = bounded._replace(told=Bounds(idle_s=5), is_shared=False)
     assert records.unpack_binding(records.pack_binding(bounded)) == bounded
     assert bounded.is_like(record) and record.is_like(bounded)
 
@@ -249,7 +259,7 @@ def test_bounds_are_of_subscriptions_of_topics(rig: Rig) -> None:
     assert client.manage("UPDATE", "subscription", "t", queue="work", idle_s=1)[0] == 404
 
 
-@pytest.mark.parametrize("when_full", backlogs.AT_BOUND)
+@pytest.mark.parametrize("when_full", AT_BOUND)
 def test_a_refused_commit_drops_and_ends_nothing_for_what_was_not_stored(rig: Rig, when_full: str) -> None:
     hub = rig.node("hub")
     client = made(rig, hub, "s", "a.#", messages_max=3, when_full=when_full)

@@ -1,8 +1,11 @@
 """What all subscriptions of a topic have finished leaves it, though the last of them ends before that is done."""
 
+import pytest
+
 from holdfast.amqp.wire.performatives import Target
 from holdfast.amqp.wire.types import Symbol
 from holdfast.broker.queue import RECLAIM_COUNT
+from holdfast.engine.port import Batch
 from support.one_node import fill
 from support.rig import Rig
 
@@ -33,3 +36,19 @@ def test_what_is_being_swept_goes_on_leaving_when_the_last_subscription_ends() -
     for _ in range(10):
         rig.run(1)
     assert not topic.named and topic.messages == 0 and not hub.bodies("topic/t")
+
+
+def test_what_leaves_a_topic_deletes_no_row_of_a_reader_that_it_never_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Rig()
+    hub = rig.node("hub")
+    client = rig.client(hub)
+    source = {"durable": 2, "expiry_policy": Symbol("never")}
+    client.receiver("topic/t", name="s", credit=10, source=source)
+    rig.settle()
+    stored: list[Batch] = []
+    monkeypatch.setattr(hub, "remember", stored.append)
+    fill(rig, client, 3, "topic/t")
+    client.accept(count=1)
+    rig.run(3)
+    assert hub.queue("topic/t").messages == 2
+    assert stored and not [batch.deletes for batch in stored if batch.deletes]

@@ -11,13 +11,17 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.amqp.message.message import Message
 from holdfast.errors import ConfigError
 from holdfast.routing.paths import Graph
 from holdfast.routing.topology import Topology
+from holdfast.selectors.predicate import compile_selector
+from holdfast.selectors.sections import Sections
 from holdfast_lab.base.processes import Child, Children, holdfast_command
 from holdfast_lab.demo.command import HUB, MARKER, PER_S_MAX, SITES, Plan, run_demo, sixteen
 from holdfast_lab.demo.departures import data_path
 from holdfast_lab.demo.flight_paths import Event
+from holdfast_lab.demo.late_flights import PREDICATE, Late, late_ids
 from holdfast_lab.demo.tag_reads import TIMES, Reads, raw_reads
 from support.eventually import eventually_true
 
@@ -47,6 +51,22 @@ def test_each_tag_is_read_again_and_again_beside_the_others() -> None:
     assert len(raw) == TIMES * 25 and sorted(raw) == sorted(tags * TIMES) and raw[:10] == raw[10:20] == tags[:10]
     assert Reads(600, 120, ok=True).line() == (
         "tags read 600 times at jfk, 120 reads travelled to the hub: each tag once"
+    )
+
+
+def test_a_flight_is_late_by_its_delay_and_the_predicate_says_the_same() -> None:
+    delays = ["-43", "-5", "0", "9", "99", "100", "101", "1301", "NA"]
+    rows = [[str(number), "EWR", delay] for number, delay in enumerate(delays)]
+    assert late_ids(("id", "origin", "dep_delay"), rows) == ["5", "6", "7"]
+    predicate = compile_selector(PREDICATE)
+    found = [
+        number
+        for number, _, delay in rows
+        if predicate.matches(Sections(Message(application_properties={"dep_delay": delay}, value=None).encode()))
+    ]
+    assert found == ["5", "6", "7"]
+    assert Late(400, 12, ok=True).line() == (
+        "400 departures announced, 12 to the subscriber to late ones: all that are late, and no others"
     )
 
 
@@ -140,6 +160,8 @@ async def test_a_small_demo_is_exact(tmp_path: Path) -> None:
     assert (numbers["lost"], numbers["twice"], numbers["reordered"]) == (0, 0, 0)
     reads = numbers["tag_reads"]
     assert reads["ok"] and reads["raw"] == TIMES * reads["travelled"] > 0
+    late = numbers["late_flights"]
+    assert late["ok"] and late["announced"] == 400 and 0 < late["received"] < 100
     burst = numbers["burst"]
     assert burst["ok"] and burst["arrived"] == burst["sent"] > 100
     assert burst["waited_most"] > 20_000, "the hub could not take it at once"

@@ -8,6 +8,7 @@ from typing import Any
 from holdfast.broker.bands import Bands
 from holdfast.broker.cursors.entry_consumer import Acquired
 from holdfast.broker.entries.blob import Blob
+from holdfast.broker.stored.bounds import Bounds
 from holdfast.endpoints.admission import ROWS_MAX
 from support.corruption import breaks, one_more
 from support.standing import committing, publishing, selecting, serving, streaming
@@ -207,18 +208,31 @@ def _(s: Any) -> None:
     s.topic.subscribed.owners.pop()
 
 
-def _bounded(s: Any, messages_max: int) -> Any:
+def _bounded(s: Any, messages_max: int, bytes_max: int = 0) -> Any:
     """The subscription to everything, which has a bound from now on, and has been looked through."""
     (cursor,) = [each for each in s.topic.named.values() if each.selector is None]
-    s.topic.bind(cursor.name, s.topic.bindings[cursor.name]._replace(messages_max=messages_max, when_full="end"))
-    s.topic.unmarked = None
+    bounds = Bounds(messages_max, bytes_max, "end")
+    s.topic.bind(cursor.name, s.topic.bindings[cursor.name]._replace(bounds=bounds))
+    while s.topic.unmarked is not None:
+        s.topic.reclaim_some()
+    s.core.work.overfull.clear()
     s.core.work.dirty_queues.pop(s.topic, None)
     return cursor
 
 
-@breaks("state: {}: its bound, and what is stored", publishing)
+@breaks("state: {}: its bounds, and what is stored", publishing)
+def _(s: Any) -> None:
+    s.topic.limited[_bounded(s, 100)] = Bounds(99, 0, "end")
+
+
+@breaks("state: {}: its bounds, and what its cursor knows", publishing)
 def _(s: Any) -> None:
     _bounded(s, 100).is_bounded = False
+
+
+@breaks("state: {}: bytes to finish, and those of the store", publishing)
+def _(s: Any) -> None:
+    _bounded(s, 100, 100_000).finished.total += 1
 
 
 @breaks("state: {} has a bound and is gone", publishing)
@@ -244,7 +258,7 @@ def _(s: Any) -> None:
     _bounded(s, 100).floor = 0
 
 
-@breaks("state: {} has more than its bound", publishing)
+@breaks("state: {} has more than its bounds", publishing)
 def _(s: Any) -> None:
     _bounded(s, 1)
 

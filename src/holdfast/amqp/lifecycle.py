@@ -95,6 +95,26 @@ class Lifecycle(Bounds):
         self._send_begin(session, None)
         return session
 
+    def force_end(self, channel: int, error: Error) -> list[ConnEvent]:
+        """Ends the session of ours on that channel without waiting for the peer, whose later frames on it are dropped;
+        returns what the user is told. LocalProtocolError if there is none that is in use."""
+        session = self._sessions.get(channel)
+        if session is None or not session.usable:
+            raise LocalProtocolError(f"channel {channel} has no session in use")
+        events: list[ConnEvent] = []
+        session.fault(error, events)
+        return events
+
+    def force_detach(self, channel: int, handle: int, error: Error) -> list[ConnEvent]:
+        """As `force_end`, of the link that has that handle of ours."""
+        session = self._sessions.get(channel)
+        link = None if session is None else session.links.get(handle)
+        if session is None or not session.usable or link is None or link.over or not link.attach_sent:
+            raise LocalProtocolError(f"channel {channel} has no link in use with handle {handle}")
+        events: list[ConnEvent] = []
+        session.fault_link(link, error, events)
+        return events
+
     def close(self, error: Error | None = None) -> None:
         """Close; LinkDetached, SessionEnded and ConnectionClosed come when the peer answers."""
         if self.state in MAY_SPEAK:

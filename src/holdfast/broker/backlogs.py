@@ -1,27 +1,73 @@
-"""The bound of one durable subscription of a topic: how many messages it may have that it has not finished
-(docs/adr/0096).
+"""The bounds of one durable subscription of a topic: how many messages it may have that it has not finished, and of how
+many bytes (docs/adr/0096).
 
 Rules of this file: nothing is counted beside the cursor. What it has not finished is what lies between its floor and
 what is on disk, without its finished ranges; so of a bounded one each sequence that it does not want, that was undone
-or that has left is finished at once, wherever it is. Messages that a link holds stay, and count.
+or that has left is finished at once, wherever it is. Sizes are kept by the ranges themselves (`weighed.py`). Messages
+that a link holds stay, and count. Where it is still to be found out what a subscription wants, `unknown`, only the rest
+counts.
 """
 
-from itertools import islice
-from typing import Final
+from collections.abc import Collection
+from typing import Final, NamedTuple
 
 from holdfast.broker.cursors.cursor import Cursor
-from holdfast.broker.cursors.halting import FINISHED_MAX
-from holdfast.broker.stored.records import BindingRecord
-
-DROP_OLDEST: Final = "drop-oldest"
-END: Final = "end"
-AT_BOUND: Final = (DROP_OLDEST, END)
-
-BOUND_MAX: Final = FINISHED_MAX // 2
-"""The greatest bound: between two finished ranges lies an unfinished message, so that these are bounded as well."""
+from holdfast.broker.entries import packed
+from holdfast.broker.stored.bounds import DEAD_LETTER, END, Bounds
+from holdfast.broker.stored.ranges import RangeSet
+from holdfast.broker.weighed import Weighed
 
 DROPS_MAX: Final = 2_000
 """Messages that a subscription drops in one turn."""
+
+Unknown = tuple[int, int] | None
+"""[first, end) of what is still to be matched."""
+
+
+class Excess(NamedTuple):
+    """What a subscription has beyond its bounds. A single message may be larger than the bound of bytes."""
+
+    messages: int
+    bytes: int
+
+    @property
+    def why(self) -> str:
+        """Which bound it is beyond; empty for none."""
+        return "messages" if self.messages > 0 else "bytes" if self.bytes > 0 else ""
+
+
+def bound(cursor: Cursor, bounds: Bounds) -> None:
+    """Has the cursor count what these bounds need."""
+    cursor.is_bounded = bool(bounds.messages_max)
+    if isinstance(cursor.finished, Weighed) != bool(bounds.bytes_max):
+        cursor.finished = (Weighed if bounds.bytes_max else RangeSet)(cursor.finished)
+
+
+def comes(cursor: Cursor, sequence: int, size: int) -> None:
+    """A message that it wants is in the turn."""
+    if isinstance(cursor.finished, Weighed):
+        cursor.finished.comes(sequence, size)
+
+
+def never_came(cursor: Cursor, sequence: int) -> None:
+    """The turn was undone: the number stays unused."""
+    if isinstance(cursor.finished, Weighed):
+        cursor.finished.forget(sequence)
+    if sequence >= cursor.floor:
+        cursor.pass_by(sequence)
+
+
+def note(cursor: Cursor, sequence: int, value: bytes) -> None:
+    """That message is there; it may be finished, or not."""
+    finished = cursor.finished
+    if isinstance(finished, Weighed) and sequence >= cursor.floor and sequence not in finished:
+        finished.note(sequence, packed.size_of(value))
+
+
+def resized(cursor: Cursor, sequence: int, size: int) -> None:
+    """That message has another size now."""
+    if isinstance(cursor.finished, Weighed) and sequence in cursor.finished.sizes:
+        cursor.finished.note(sequence, size)
 
 
 def unfinished(cursor: Cursor) -> int:
@@ -30,22 +76,60 @@ def unfinished(cursor: Cursor) -> int:
     return max(0, visible - cursor.floor - cursor.finished.count_below(visible))
 
 
-def keep(cursor: Cursor, wants: BindingRecord) -> int:
-    """Holds the subscription to its bound; one that ends at it is ended later in this turn. Returns how many of its
-    messages were dropped."""
+def unfinished_bytes(cursor: Cursor) -> int:
+    """Their size, where it has a bound of bytes."""
+    finished = cursor.finished
+    if not isinstance(finished, Weighed):
+        return 0
+    finished.show_up_to(cursor.queue.visible)
+    return finished.total
+
+
+def excess(cursor: Cursor, bounds: Bounds, unknown: Unknown = None, leaving: Collection[int] = ()) -> Excess:
+    """What it has beyond its bounds, without those that leave it already."""
+    messages, size = unfinished(cursor), unfinished_bytes(cursor)
+    if unknown is not None:
+        first, end = max(unknown[0], cursor.floor), min(unknown[1], cursor.queue.visible)
+        finished = cursor.finished
+        messages -= max(0, end - first - finished.count_below(end) + finished.count_below(first))
+    messages -= len(leaving)
+    size -= sum(_size_of(cursor, number) for number in leaving)
+    return Excess(messages - bounds.messages_max, size - bounds.bytes_max if bounds.bytes_max and messages > 1 else 0)
+
+
+def oldest(cursor: Cursor, bounds: Bounds, beyond: Excess, unknown: Unknown = None) -> list[int]:
+    """The oldest that no link holds, so many that what is left is within the bounds, or as many as one turn may."""
+    gone: list[int] = []
+    too_many, too_large = beyond
+    end = cursor.queue.visible if unknown is None else min(unknown[0], cursor.queue.visible)
+    for first, last in cursor.finished.each_gap(cursor.floor, end - 1):
+        for number in range(first, last + 1):
+            if len(gone) >= DROPS_MAX or (too_many <= 0 and (too_large <= 0 or too_many + bounds.messages_max <= 1)):
+                return gone
+            if number not in cursor.acquired:
+                gone.append(number)
+                too_many -= 1
+                too_large -= _size_of(cursor, number)
+    return gone
+
+
+def _size_of(cursor: Cursor, number: int) -> int:
+    return cursor.finished.sizes.get(number, 0) if isinstance(cursor.finished, Weighed) else 0
+
+
+def keep(cursor: Cursor, bounds: Bounds, unknown: Unknown) -> int:
+    """Holds the subscription to its bounds; what one does that does not drop is done later in this turn. Returns how
+    many of its messages were dropped."""
     queue = cursor.queue
-    if queue.visible - cursor.floor <= wants.messages_max:
+    if queue.visible - cursor.floor <= bounds.messages_max and unfinished_bytes(cursor) <= (bounds.bytes_max or 0):
         return 0
-    over = unfinished(cursor) - wants.messages_max
-    if over <= 0:
+    beyond = excess(cursor, bounds, unknown)
+    if not beyond.why:
         return 0
-    if wants.when_full == END:
-        queue.work.overfull[cursor] = wants.messages_max
+    if bounds.when_full in (END, DEAD_LETTER):
+        queue.work.overfull[cursor] = beyond.why
         return 0
-    held, most = cursor.acquired, min(over, DROPS_MAX)
-    ranges = cursor.finished.gaps(cursor.floor, queue.visible - 1, most + len(held))
-    free = (number for first, last in ranges for number in range(first, last + 1) if number not in held)
-    gone = list(islice(free, most))
+    gone = oldest(cursor, bounds, beyond, unknown)
     if gone:
         cursor.pass_over(gone)
         cursor.owner.reclaim()

@@ -343,7 +343,7 @@ class Queue(EntryLog):
         if sweeping:
             if self.sweeps_now:
                 self.touch()
-        elif not self.shared.tracked:
+        elif not (self.shared.tracked or self.named):  # that was the last of what its last subscription kept
             self.dirty_cursors.pop("", None)
             self.deleted_cursors.append("")
             self.touch_counters()

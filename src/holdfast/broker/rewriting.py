@@ -4,6 +4,7 @@ Rules of this file: nothing is changed before the last call that could fail. Unt
 `Work.rewritten` has it, so that no reader gets the old one, and an entry leaves with the size that was counted.
 """
 
+from holdfast.broker import backlogs
 from holdfast.broker.entries import entry, packed
 from holdfast.broker.queue import Queue
 
@@ -29,6 +30,8 @@ def replace(
     queue.tombstones = max(0, queue.tombstones + stones)
     for item, anew in zip(acquired, held, strict=True):
         item[sequence] = anew
+    for cursor in cursors:
+        backlogs.resized(cursor, sequence, size)
     if rewritten is not None:
         work = queue.work
         work.batch.appends.append((queue.queue_id, sequence, value))

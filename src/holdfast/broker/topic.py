@@ -6,7 +6,7 @@ have their own queues in memory, with references to the same bytes. Large messag
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final, cast
@@ -23,7 +23,8 @@ from holdfast.broker.entries.work import RETIRES_MAX
 from holdfast.broker.head import first_free
 from holdfast.broker.interests import Interests
 from holdfast.broker.queue import Queue
-from holdfast.broker.stored.ranges import RANGE_BYTES, RangeSet
+from holdfast.broker.stored.bounds import NO_BOUNDS, Bounds
+from holdfast.broker.stored.ranges import RangeSet
 from holdfast.broker.stored.records import BindingRecord
 
 LISTENER_MESSAGES_MAX: Final = 1_000
@@ -57,8 +58,8 @@ class Topic(Queue):
 
     bindings: dict[str, BindingRecord] = field(default_factory=dict)
     """What each of `named` that a link made wants, as it is stored."""
-    limited: dict[Cursor, BindingRecord] = field(default_factory=dict)
-    """Those that have a bound of messages, and what they want."""
+    limited: dict[Cursor, Bounds] = field(default_factory=dict)
+    """Those that have a bound of messages, and their bounds."""
     ended_total: int = 0
     """Subscriptions that ended at their bounds, since the node's start."""
     listeners: dict[Queue, SubjectSelector | None] = field(default_factory=dict)
@@ -123,9 +124,8 @@ class Topic(Queue):
     def undo(self, sequence: int, value: bytes) -> None:
         """Reverts the append, and all later ones."""
         Queue.undo(self, sequence, value)
-        for cursor in self.limited:  # the number stays unused
-            if sequence >= cursor.floor:
-                cursor.pass_by(sequence)
+        for cursor in self.limited:
+            backlogs.never_came(cursor, sequence)
         self.untold = deque(item for item in self.untold if item[0] < sequence)
 
     def tell(self, value: bytes, size: int) -> None:
@@ -145,6 +145,7 @@ class Topic(Queue):
         if not (self.named or is_large):
             return 0
         without: list[Cursor] = []
+        wanting: Collection[Cursor] = self.limited
         if not is_large:  # its first piece may not be on disk yet
             wanting = self.interests_of_named().wanting(value)
             without = [cursor for cursor in self.named.values() if cursor not in wanting]
@@ -155,6 +156,9 @@ class Topic(Queue):
         for cursor in without:
             if cursor.is_bounded or len(cursor.finished) < marked_max:
                 cursor.pass_by(sequence)
+        for cursor in self.limited:
+            if cursor in wanting:
+                backlogs.comes(cursor, sequence, size)
         if not self.named:  # a large message that no subscription wants: its pieces are on disk
             self.sweeping.insert(0, (sequence, sequence))
         return sequence
@@ -226,14 +230,15 @@ class Topic(Queue):
         bound."""
         cursor, before = self.named[name], self.bindings.get(name)
         self.bindings[name] = wants
-        if wants.messages_max:
-            self.limited[cursor] = wants
-            if before is None or not before.messages_max:
+        had, bounds = NO_BOUNDS if before is None else before.bounds, wants.bounds
+        if bounds.messages_max:
+            self.limited[cursor] = bounds
+            if not had.messages_max or (bounds.bytes_max and not had.bytes_max):
                 self.unmarked = (min(each.floor for each in self.named.values()), self.next_sequence)
         else:
             self.limited.pop(cursor, None)
-        cursor.is_bounded = bool(wants.messages_max)
-        if wants.idle_s:
+        backlogs.bound(cursor, bounds)
+        if bounds.idle_s:
             self.work.awaiting[self] = None
         self.touch()
 
@@ -294,11 +299,10 @@ class Topic(Queue):
             self.tell(value, size)
         if self.unmarked is not None:
             self._mark_some(*self.unmarked)
-        if self.unmarked is None:
-            for cursor, wants in self.limited.items():
-                self.dropped_total += backlogs.keep(cursor, wants)
+        for cursor, bounds in self.limited.items():
+            self.dropped_total += backlogs.keep(cursor, bounds, self.unmarked)
         for cursor in self.named.values():  # ranges that were added when messages were published are counted here
-            held = RANGE_BYTES * len(cursor.finished)
+            held = cursor.finished.held_bytes
             self.ranges.recount(cursor.counted_bytes, held)
             cursor.counted_bytes = held
         if len(self.work.batch.retires) >= RETIRES_MAX:
@@ -327,6 +331,8 @@ class Topic(Queue):
                     and not cursor.selector.matches(value)
                 ):
                     cursor.pass_by(sequence)
+            for cursor in self.limited:
+                backlogs.note(cursor, sequence, value)
         self.unmarked = (last, end) if last < end else None
         if self.unmarked is None or last < self.visible:  # else it goes on when the next ones are on disk
             self.touch()

@@ -274,8 +274,13 @@ def _add_subscription(verbs: "Verbs[argparse.ArgumentParser]") -> None:
                 help="the maximum number of messages that it has not finished; none takes the limit away",
             )  # fmt: skip
             parser.add_argument(
-                "--when-full", choices=("drop-oldest", "end"),
-                help="at that limit, drop its oldest messages (drop-oldest) or delete the subscription (end)",
+                "--bytes-max", type=or_none(COUNT), metavar="BYTES",
+                help="their maximum size together; none takes the limit away",
+            )  # fmt: skip
+            parser.add_argument(
+                "--when-full", choices=("drop-oldest", "dead-letter", "end"),
+                help="at these limits, drop its oldest messages (drop-oldest), make dead letters of them (dead-letter) "
+                "or delete the subscription (end)",
             )  # fmt: skip
             parser.add_argument(
                 "--idle", type=or_none(COUNT), metavar="S",

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import Any, Final, Literal, Protocol
 
+from holdfast.amqp.wire.types import Ulong
 from holdfast.client.errors import ManagementError
 from holdfast.client.listing import Listed, hidden
 
@@ -18,7 +19,7 @@ SUBSCRIPTION: Final = "holdfast:subscription"
 SERVICE: Final = "holdfast:service"
 
 WhenFull = Literal["block", "refuse", "drop-oldest", "dead-letter"]
-AtBound = Literal["drop-oldest", "end"]
+AtBound = Literal["drop-oldest", "dead-letter", "end"]
 Order = Literal["bounded", "strict", "none"]
 
 
@@ -145,12 +146,13 @@ class Administration(Listed):
         name: str,
         *,
         messages_max: Bound = UNCHANGED,
+        bytes_max: Bound = UNCHANGED,
         when_full: AtBound | Unchanged = UNCHANGED,
         idle_s: Bound = UNCHANGED,
     ) -> dict[str, Any]:
         """Changes the bounds of a topic's durable subscription (docs/topics.md); None is no bound. Returns it, with
         `changed`."""
-        given = {"messages_max": messages_max, "when_full": when_full, "idle_s": idle_s}
+        given = {"messages_max": messages_max, "bytes_max": bytes_max, "when_full": when_full, "idle_s": idle_s}
         arguments = {key: value for key, value in given.items() if value is not UNCHANGED}
         return await self._connection.manage("UPDATE", SUBSCRIPTION, name, {"queue": queue, **arguments})
 
@@ -171,9 +173,13 @@ class Administration(Listed):
         selector: str = "",
         mode: Literal["move", "copy"] = "move",
         steps: Iterable[Mapping[str, Any]] = (),
+        start: str | int = "first",
     ) -> bool:
-        """Makes a link from a queue to a queue, topic or `queue@node` (docs/links.md); True if it is new."""
+        """Makes a link from a queue to a queue, topic or `queue@node` (docs/links.md); True if it is new. One that
+        copies begins at `start`: first, next or a sequence."""
         arguments: dict[str, Any] = {"from": source, "to": target, "selector": selector, "mode": mode}
+        if start != "first":  # an older node does not know it
+            arguments["start"] = start if isinstance(start, str) else Ulong(start)
         if given := [dict(step) for step in steps]:
             arguments["steps"] = given
         return bool((await self._connection.manage("CREATE", LINK, name, arguments)).get("created", True))

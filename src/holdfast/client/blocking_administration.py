@@ -135,12 +135,15 @@ class BlockingAdministration(Listed):
         name: str,
         *,
         messages_max: Bound = UNCHANGED,
+        bytes_max: Bound = UNCHANGED,
         when_full: AtBound | Unchanged = UNCHANGED,
         idle_s: Bound = UNCHANGED,
     ) -> dict[str, Any]:
         """As `Administration.change_subscription`."""
         return _done(
-            self._admin.change_subscription(queue, name, messages_max=messages_max, when_full=when_full, idle_s=idle_s)
+            self._admin.change_subscription(
+                queue, name, messages_max=messages_max, bytes_max=bytes_max, when_full=when_full, idle_s=idle_s
+            )
         )
 
     def delete_subscription(self, queue: str, name: str) -> None:
@@ -160,9 +163,11 @@ class BlockingAdministration(Listed):
         selector: str = "",
         mode: Literal["move", "copy"] = "move",
         steps: Iterable[Mapping[str, Any]] = (),
+        start: str | int = "first",
     ) -> bool:
         """As `Administration.create_link`."""
-        return _done(self._admin.create_link(name, source, target, selector=selector, mode=mode, steps=steps))
+        made = self._admin.create_link(name, source, target, selector=selector, mode=mode, steps=steps, start=start)
+        return _done(made)
 
     def delete_link(self, name: str) -> None:
         """As `Administration.delete_link`."""

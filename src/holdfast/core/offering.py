@@ -64,6 +64,7 @@ def offer(core: Parts, extent: Extent = None) -> None:
                 del core.links.parked_receivers[receiver]
     if core.work.overfull:
         containment.run(core.subscription_ends, core.subscription_ends.step)
+        containment.run(core.overflow, core.overflow.step)
     if core.work.exhausted:
         containment.run(core.delivery_limits, core.delivery_limits.step)
     if core.queue_links.has_work:

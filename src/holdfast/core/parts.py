@@ -37,6 +37,7 @@ from holdfast.custody.hop.sender import CustodySender, HopParts, may_expire
 from holdfast.custody.names import identity
 from holdfast.custody.names.neighbour_stores import NeighbourStores
 from holdfast.custody.names.store_names import StoreNames
+from holdfast.custody.overflow import Overflow
 from holdfast.endpoints.addresses.dynamic_nodes import DynamicNodes
 from holdfast.endpoints.addresses.node_drain import NodeDrain
 from holdfast.endpoints.assembly import Endpoints
@@ -93,6 +94,7 @@ from holdfast.settings.node import NodeConfig
 from holdfast.state.blobs import Blobs
 from holdfast.state.catalog import Catalog
 from holdfast.state.configured_queues import ConfiguredQueues
+from holdfast.state.configured_subscriptions import ConfiguredSubscriptions
 from holdfast.state.dead_letter_bounds import DeadLetters
 from holdfast.state.losses import Losses
 from holdfast.state.participants import Following, Recovering, Storing, Undoing, Waking
@@ -199,6 +201,7 @@ class Parts:
         )
         self.delivery_limits = DeliveryLimits(self.catalog, self.turns, self.work, self.links, self.dead_lettering)
         self.queue_changes.suspended_by(self.delivery_limits.suspended)
+        self.overflow = Overflow(self.catalog, self.work, self.links, self.dead_lettering)
         self.delays = Delays(clock, self.catalog, self.turns, self.work, self.room, self.dead_lettering, memory)
         self.queue_changes.suspended_by(self.dead_lettering.suspended)
         self.dynamic_nodes = DynamicNodes(
@@ -286,6 +289,7 @@ class Parts:
         )  # fmt: skip
         routing: list[Timed] = [] if config.topology is None else [self._route_by(config.topology)]
         self.triggers = Triggers(config, clock, self.catalog, self.outbox, self.log, is_stopping=lambda: self.stopping)
+        subscriptions = ConfiguredSubscriptions(self.catalog, config.subscriptions)
         endpoints = Endpoints(
             config, store, clock, self.work, self.turns, self.connections, self.links, memory, self.catalog,
             room=self.room, disk=self.disk, outbox=self.outbox, guard=self.guard, users=self.users,
@@ -295,7 +299,7 @@ class Parts:
             jobs=self.jobs, dynamic_nodes=self.dynamic_nodes, authoriser=authoriser, node_drain=self.node_drain,
             blobs=self.blobs,
             streams=self.streams, rng=rng, bindings=self.topic_bindings, spreading=self.spreading,
-            resting=self.containment.resting,
+            configured=subscriptions, resting=self.containment.resting,
             requests=lambda peer, link: self.requests.request_link(peer, link, grants=False),
             is_stopping=lambda: self.stopping,
         )  # fmt: skip
@@ -305,7 +309,8 @@ class Parts:
         self.queue_changes.suspended_by(self.transactions.suspended)
         self.reloading = Reloading(
             config, self.outbox, self.log, access=access, publish_by=self._publish_by,
-            queues=ConfiguredQueues(self.catalog, self.links, delete=self.delete_queue), queue_links=self.queue_links,
+            queues=ConfiguredQueues(self.catalog, self.links, delete=self.delete_queue), subscriptions=subscriptions,
+            queue_links=self.queue_links,
             neighbours=NeighbourChanges(
                 self.neighbours, self.next_hops, self.hop_parts, self.session_parts, self.due_times, self.users,
                 self.containment, self.forwarding, nodes_left=self._nodes_may_have_left,

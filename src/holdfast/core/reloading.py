@@ -22,6 +22,7 @@ from holdfast.queue_links.links import QueueLinks
 from holdfast.settings.changes import bounded, compare
 from holdfast.settings.node import NodeConfig
 from holdfast.state.configured_queues import ConfiguredQueues
+from holdfast.state.configured_subscriptions import ConfiguredSubscriptions
 
 ASKED_MAX: Final = 16
 """Requests that wait for one reading of the configuration."""
@@ -39,6 +40,7 @@ class Reloading:
         access: CurrentAccess | None,
         publish_by: Callable[[NodeConfig], None],
         queues: ConfiguredQueues,
+        subscriptions: ConfiguredSubscriptions,
         queue_links: QueueLinks,
         neighbours: NeighbourChanges,
         bindings: BindingControl,
@@ -55,6 +57,7 @@ class Reloading:
         self._access = access
         self._publish_by = publish_by
         self._queues = queues
+        self._subscriptions = subscriptions
         self._queue_links = queue_links
         self._neighbours = neighbours
         self._bindings = bindings
@@ -134,6 +137,8 @@ class Reloading:
             self._neighbours.take_up(config.neighbours, config.forwarding)
         if (before.users, before.access, before.neighbours) != (config.users, config.access, config.neighbours):
             self._doors().configure(config, differs)
+        if before.subscriptions != config.subscriptions:
+            self._subscriptions.take_up(config.subscriptions)
         self._queue_links.take_up(config.links)
         self._bindings.configure(config)
 

@@ -60,11 +60,13 @@ class Ended(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DeadLettered(Effect):
-    """A dead letter is in the turn whose message others read too: it is told whether that is stored."""
+    """A dead letter is in the turn whose message others read too: it is told whether that is stored. `was_held`:
+    whether a consumer had the message, whose delivery has failed."""
 
     queue: str
     sequence: int
     cursor: Cursor = field(repr=False)
+    was_held: bool = field(default=True, repr=False)
 
 
 class DeadLettering:
@@ -125,16 +127,31 @@ class DeadLettering:
         if not queue.config.durable:
             cursor.finish([sequence])
         elif cursor.tracked:
-            turn = self._turns.gathered
-            turn.decided.append(DeadLettered(self._turns.event, queue.name, sequence, cursor))
             cursor.acquired[sequence] = cursor.acquired[sequence]._replace(consumer=DEAD)
-            self.moving.add(cursor, sequence)
-            tied.retire(self._catalog, turn, cursor, DEAD, [sequence])
+            self._tie(cursor, [sequence])
         else:
             shown = cursor.counts.get(sequence, 0 if cursor.is_counted else 1)
             self._turns.gathered.failures[queue.queue_id, sequence] = shown
             self.move_out(queue, sequence, value)
             cursor.moved(sequence)
+
+    def end_overfull(self, cursor: Cursor, values: Mapping[int, bytes], reason: str) -> None:
+        """Entries that nobody holds become dead letters because their subscription may not have so many. The caller has
+        checked that there is room."""
+        queue = self._catalog.queue_of(cursor)
+        assert cursor.tracked
+        for sequence, value in values.items():
+            self.dead_letter(queue.host, entry.with_earlier(value, cursor.failures(sequence)), reason, queue.name)
+        cursor.take_apart({sequence: packed.size_of(value) for sequence, value in values.items()}, DEAD)
+        self._tie(cursor, list(values), was_held=False)
+
+    def _tie(self, cursor: Cursor, sequences: list[int], *, was_held: bool = True) -> None:
+        """Entries in the hands of DEAD are finished if the turn with their dead letters is stored."""
+        turn, name = self._turns.gathered, cursor.queue.name
+        for sequence in sequences:
+            turn.decided.append(DeadLettered(self._turns.event, name, sequence, cursor, was_held))
+            self.moving.add(cursor, sequence)
+        tied.retire(self._catalog, turn, cursor, DEAD, sequences)
 
     def _decided(self, effect: "DeadLettered", stored: bool) -> None:
         """The dead letter is on disk, or never was: then its message is offered again."""
@@ -144,8 +161,10 @@ class DeadLettering:
             return
         if stored:
             cursor.finish(mine)
-        else:
+        elif effect.was_held:
             cursor.requeue(mine, failed=True)
+        else:
+            cursor.take_back(mine, DEAD)
         cursor.queue.touch()
 
     def suspended(self) -> Iterator[tuple[object, None]]:

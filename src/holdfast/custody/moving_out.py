@@ -35,8 +35,8 @@ class MovingOut:
             moving.pop(sequence, None)
         if not moving:
             self.by_cursor.pop(cursor, None)
+        tied.untie(self._catalog, cursor, sequences)
         if not self._catalog.has_cursor(cursor):
             return []
-        tied.untie(self._catalog, cursor, sequences)
         held = cursor.acquired
         return [number for number in sequences if number in held and held[number].consumer is self._holder]

@@ -53,6 +53,7 @@ from holdfast.peers.users import Users
 from holdfast.settings.node import NodeConfig
 from holdfast.state.blobs import Blobs
 from holdfast.state.catalog import Catalog
+from holdfast.state.configured_subscriptions import ConfiguredSubscriptions
 from holdfast.state.room import Room
 from holdfast.state.tables import Tables
 from holdfast.state.turns import Turns
@@ -95,6 +96,7 @@ class Endpoints:
         rng: Random,
         bindings: TopicBindings,
         spreading: Spreading,
+        configured: ConfiguredSubscriptions,
         resting: Container[object],
         requests: Callable[[Peer, Receiver], Requests],
         is_stopping: Callable[[], bool],
@@ -142,7 +144,7 @@ class Endpoints:
         coordinators = CoordinatorParts(links, transactions, commits)
         producing = ProducerAttach(catalog, turns, self.resolver, self.resume, producers, coordinators)
         decoded = Decoded()
-        topics = TopicAttach(limits, catalog, dynamic_nodes, self.resume, decoded, publishers)
+        topics = TopicAttach(limits, catalog, dynamic_nodes, self.resume, decoded, publishers, configured)
         consuming = ConsumerAttach(
             config.name,
             catalog,

@@ -11,6 +11,7 @@ from holdfast.amqp.wire import conditions
 from holdfast.broker.cursors.cursor import Cursor
 from holdfast.broker.entries.work import Work
 from holdfast.broker.queue import Queue
+from holdfast.broker.stored.bounds import END
 from holdfast.broker.topic import Topic
 from holdfast.endpoints.consumer import ConsumerLink
 from holdfast.endpoints.resumption.resume import Resumption
@@ -36,11 +37,15 @@ class SubscriptionEnds:
         """Since when each that may end has had no link, and how many links had come by then."""
 
     def step(self) -> None:
-        """Ends those that have reached their bounds in this turn."""
-        overfull = self._work.overfull
-        while overfull:
-            cursor, most = overfull.popitem()
-            self._end(cursor, f"it had more than {most} messages")
+        """Ends those that have passed their bounds in this turn."""
+        for cursor in list(self._work.overfull):
+            topic = self._catalog.queues.get(cursor.queue.key)
+            bounds = topic.limited.get(cursor) if isinstance(topic, Topic) else None
+            if bounds is not None and bounds.when_full != END:
+                continue  # custody/overflow.py
+            what = self._work.overfull.pop(cursor)
+            if bounds is not None:
+                self._end(cursor, f"it had more than {bounds.most(what)}")
 
     def _end(self, cursor: Cursor, why: str) -> None:
         topic = self._catalog.queues.get(cursor.queue.key)
@@ -83,7 +88,8 @@ def _awaiting(queue: Queue) -> list[tuple[Cursor, int]]:
     """The subscriptions of a topic that end without a link, and after how many seconds."""
     if not isinstance(queue, Topic):
         return []
-    return [(queue.named[name], wants.idle_s) for name, wants in queue.bindings.items() if wants.idle_s]
+    wanted = queue.bindings.items()
+    return [(queue.named[name], wants.bounds.idle_s) for name, wants in wanted if wants.bounds.idle_s]
 
 
 def end(topic: Topic, cursor: Cursor, resume: Resumption, text: str, condition: str) -> None:

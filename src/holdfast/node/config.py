@@ -33,6 +33,7 @@ from holdfast.settings.limits import Limits
 from holdfast.settings.neighbours import NeighbourConfig
 from holdfast.settings.node import NodeConfig
 from holdfast.settings.queues import DeadLettersConfig, LinkConfig, QueueConfig, TriggerConfig
+from holdfast.settings.subscriptions import SubscriptionConfig
 from holdfast.steps import parsing, tables
 from holdfast.text_files import read_text
 from holdfast.units import MIB
@@ -210,6 +211,12 @@ def _vhost(table: Mapping[str, Any]) -> VhostConfig:
     return VhostConfig(**{**table, "aliases": tuple(table.get("aliases", ()))})
 
 
+def _subscription(table: Mapping[str, Any]) -> SubscriptionConfig:
+    if "topic" not in table:
+        raise ConfigError(f"subscription {table['name']!r} has no topic; expected {TEXT.expected}")
+    return SubscriptionConfig(**table)
+
+
 def _link(table: Mapping[str, Any]) -> LinkConfig:
     for key in ("from", "to"):
         if key not in table:
@@ -317,6 +324,7 @@ def _settings(
         topology=topology,
         forwarding=tuple(_route(table) for table in document.get("route", ())),
         queues=tuple(QueueConfig(**table) for table in document.get("queue", ())),
+        subscriptions=tuple(_subscription(table) for table in document.get("subscription", ())),
         links=tuple(_link(table) for table in document.get("link", ())),
         triggers=tuple(_trigger(table) for table in document.get("trigger", ())),
         users=tuple(_user(table) for table in document.get("user", ())),

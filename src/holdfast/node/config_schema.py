@@ -116,6 +116,15 @@ LISTS: Final[Mapping[str, Keys]] = {
         "room_quiet_s": SECONDS,
         "vhost": TEXT,
     },
+    "subscription": {
+        "name": TEXT,
+        "topic": TEXT,
+        "messages_max": COUNT,
+        "bytes_max": COUNT,
+        "when_full": TEXT,
+        "idle_s": COUNT,
+        "vhost": TEXT,
+    },
     "user": {
         "name": TEXT,
         "password_file": TEXT,

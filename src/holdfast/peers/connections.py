@@ -44,6 +44,11 @@ class Connections(dict[int, Peer]):
             self._outbox.put(events.CloseConnection(connection=peer.number, abort=True))
             self._lost(peer, reason)
 
+    def told(self, peer: Peer, found: list[ConnEvent]) -> None:
+        """Its engine has ended something: those concerned are told."""
+        peer.touch()
+        self._deliver(peer, found)
+
     def lost(self, number: int, reason: str) -> None:
         """Its transport has ended."""
         peer = self.pop(number, None)

@@ -36,6 +36,10 @@ def _of_topic(item: Any) -> str:
     return repr(f"{item.topic}@{item.neighbour}")
 
 
+def _of_subscription(item: Any) -> str:
+    return str(item.told)
+
+
 _Items = Callable[[NodeConfig], Iterable[Any]]
 
 LISTS: Final[tuple[tuple[str, _Items, _Name], ...]] = (
@@ -43,6 +47,7 @@ LISTS: Final[tuple[tuple[str, _Items, _Name], ...]] = (
     ("group", lambda config: config.access.groups, _of_host),
     ("access", lambda config: config.access.rules, _of_host),
     ("queue", lambda config: config.queues, _of_host),
+    ("subscription", lambda config: config.subscriptions, _of_subscription),
     ("link", lambda config: config.links, _of_host),
     ("neighbour", lambda config: config.neighbours, _of_node),
     ("route", lambda config: config.forwarding, _of_route),
@@ -50,7 +55,9 @@ LISTS: Final[tuple[tuple[str, _Items, _Name], ...]] = (
 )
 """What is taken up of lists: the table, its entries, and what each is called."""
 
-LIVE: Final = frozenset(("users", "access", "queues", "links", "neighbours", "forwarding", "federation"))
+LIVE: Final = frozenset(
+    ("users", "access", "queues", "subscriptions", "links", "neighbours", "forwarding", "federation")
+)
 """The fields of NodeConfig that are taken up."""
 
 AT_START: Final[dict[str, str]] = {

@@ -21,6 +21,7 @@ from holdfast.settings.hosts import HOSTS_MAX, UserConfig, VhostConfig, check_ho
 from holdfast.settings.limits import DEFAULT_LIMITS, Limits
 from holdfast.settings.neighbours import NeighbourConfig
 from holdfast.settings.queues import DEFAULT_DEAD_LETTERS, DeadLettersConfig, LinkConfig, QueueConfig, TriggerConfig
+from holdfast.settings.subscriptions import SubscriptionConfig
 
 UNKNOWN_DESTINATION: Final = ("refuse", "keep", "dead-letter")
 
@@ -48,6 +49,7 @@ class NodeConfig:
     neighbours: tuple[NeighbourConfig, ...] = ()
     forwarding: tuple[tuple[str, str], ...] = ()
     queues: tuple[QueueConfig, ...] = ()
+    subscriptions: tuple[SubscriptionConfig, ...] = ()
     links: tuple[LinkConfig, ...] = ()
     triggers: tuple[TriggerConfig, ...] = ()
     users: tuple[UserConfig, ...] = ()
@@ -124,6 +126,10 @@ class NodeConfig:
         check_entries(self.federation, self.name, set(neighbours))
         for queue in self.queues:
             queue.validate()
+        for number, subscription in enumerate(self.subscriptions):
+            subscription.validate()
+            if subscription.told in (other.told for other in self.subscriptions[:number]):
+                raise ConfigError(f"subscription {subscription.told} is listed twice; list it once")
         for link in self.links:
             link.validate()
         for trigger in self.triggers:
@@ -188,7 +194,8 @@ class NodeConfig:
                     raise ConfigError(f"{what} {shown(item.vhost, item.name)} is listed twice; list it once")
                 listed.add((what, item.key))
         for what, all_items in (
-            ("queue", self.queues), ("link", self.links), ("user", self.users), ("trigger", self.triggers)
+            ("queue", self.queues), ("link", self.links), ("user", self.users), ("trigger", self.triggers),
+            ("subscription", self.subscriptions),
         ):  # fmt: skip
             for each in all_items:
                 if each.vhost and each.vhost not in names:

@@ -189,26 +189,41 @@ def _interests(topic: Topic) -> None:
 
 
 def _bounded(topic: Topic, known: dict[int, bytes] | None, *, settled: bool) -> None:
-    """What a subscription with a bound has not finished is what it wants of the store, and no more than its bound
+    """What a subscription with a bound has not finished is what it wants of the store, and no more than its bounds
     unless a link holds it. `settled`: whether the topic has nothing to do."""
-    for cursor, wants in topic.limited.items():
+    for cursor, bounds in topic.limited.items():
         where = f"subscription {cursor.name!r} of topic {topic.name!r}"
-        must(topic.bindings.get(cursor.name) is wants and cursor.is_bounded, f"{where}: its bound, and what is stored")
+        bound = topic.bindings.get(cursor.name)
+        must(bound is not None and bound.bounds == bounds, f"{where}: its bounds, and what is stored")
+        must(cursor.is_bounded, f"{where}: its bounds, and what its cursor knows")
         must(topic.named.get(cursor.name) is cursor, f"{where} has a bound and is gone")
         if topic.unmarked is not None or known is None:
             continue
         selector = cursor.selector
-        wanted = [
-            sequence
+        wanted = {
+            sequence: packed.size_of(value)
             for sequence, value in known.items()
             if cursor.floor <= sequence < topic.visible
             and sequence not in cursor.finished
             and (selector is None or value[1] & entry.BLOB or selector.matches(value))
-        ]
-        counted = backlogs.unfinished(cursor)
+        }
+        counted, held = backlogs.unfinished(cursor), sum(wanted.values())
         must(counted == len(wanted), f"{where}: messages to finish, and those of the store", counted, len(wanted))
-        over = counted > wants.messages_max and any(sequence not in cursor.acquired for sequence in wanted)
-        must(not (over and settled), f"{where} has more than its bound", counted, wants.messages_max)
+        if bounds.bytes_max:
+            size = backlogs.unfinished_bytes(cursor)
+            must(size == held, f"{where}: bytes to finish, and those of the store", size, held)
+        stay = {item: size for item, size in wanted.items() if not _is_nodes_own(cursor, item)}
+        over = len(stay) > bounds.messages_max
+        if bounds.bytes_max and len(stay) > 1:
+            over = over or sum(stay.values()) > bounds.bytes_max
+        may_be = cursor in topic.work.overfull or all(sequence in cursor.acquired for sequence in stay)
+        must(not (over and settled) or may_be, f"{where} has more than its bounds", counted, held, *bounds[:2])
+
+
+def _is_nodes_own(cursor: Cursor, sequence: int) -> bool:
+    """Whether the entry is on its way elsewhere, in the hands of no consumer."""
+    held = cursor.acquired.get(sequence)
+    return held is not None and isinstance(held.consumer, str)
 
 
 def _selections(cursor: Cursor, where: str, known: dict[int, bytes]) -> None:

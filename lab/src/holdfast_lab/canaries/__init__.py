@@ -7,6 +7,7 @@ code has neither the defects nor a switch for them.
 from contextlib import AbstractContextManager
 from typing import Final
 
+from holdfast_lab.canaries.bound_defects import BOUND_CANARIES
 from holdfast_lab.canaries.burst_defects import BURST_CANARIES
 from holdfast_lab.canaries.client_defects import CLIENT_CANARIES
 from holdfast_lab.canaries.disk_defects import DISK_CANARIES
@@ -32,6 +33,7 @@ CANARIES: Final[dict[str, Canary]] = {
     for canary in (
         *HOP_CANARIES,
         *QUEUE_CANARIES,
+        *BOUND_CANARIES,
         *DISK_CANARIES,
         *ROUTING_CANARIES,
         *UNDO_CANARIES,

@@ -212,17 +212,6 @@ def _read_fence_skipped(original: Function) -> Function:
     return _check_lease
 
 
-def _undone_counts(original: Function) -> Function:
-    """The numbers of messages whose turn was undone count towards the bounds of subscriptions."""
-
-    def undo(self: Any, sequence: int, value: bytes) -> None:
-        limited, self.limited = self.limited, {}
-        original(self, sequence, value)
-        self.limited = limited
-
-    return undo
-
-
 QUEUE_CANARIES = (
     Canary(
         name="read-fence-skipped",
@@ -345,14 +334,6 @@ QUEUE_CANARIES = (
         signature="(self, first: int, end: int) -> None",
         broken=_topic_matches_alike,
         expected="last copy is gone",
-    ),
-    Canary(
-        name="undone-counts",
-        sentence="What was refused with its turn counts towards a subscription's bound, which drops the oldest for it.",
-        target="broker.topic:Topic.undo",
-        signature="(self, sequence: int, value: bytes) -> None",
-        broken=_undone_counts,
-        expected="messages to finish, and those of the store",
     ),
     Canary(
         name="offered-on-its-way-out",

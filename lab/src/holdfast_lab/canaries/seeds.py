@@ -102,5 +102,7 @@ CAUGHT_BY: Final[dict[str, tuple[int, int]]] = {
     "name-is-back": (5, 50),
     "link-begins-early": (85, 200),
     "relayed-unasked": (66, 150),
+    "overfull-at-once": (3, 50),
+    "sizes-unknown": (3, 50),
 }
 """By name: a seed that fails with it and ends well without; the seed by which a swarm from 1 has found it."""

@@ -29,6 +29,7 @@ from holdfast_lab.demo import departures as data
 from holdfast_lab.demo import flight_paths, site_burst
 from holdfast_lab.demo.flight_paths import Arrival, Event
 from holdfast_lab.demo.hub_watch import HubWatch, View
+from holdfast_lab.demo.late_flights import Late, LateFlights
 from holdfast_lab.demo.picture import draw
 from holdfast_lab.demo.report import Results, check, report_lines
 from holdfast_lab.demo.tag_reads import SITE, Reads, TagReads
@@ -179,7 +180,8 @@ def _finish(out: Path, results: Results, demo: "Demo") -> int:
     same = flight_paths.counts(arrivals) == demo.by_path
     several = all(len([use for use in uses if use.airport == site.upper()]) > 1 for site in SITES)
     total = sum(results.sent.values())
-    ok = results.ok and same and (several or total < TURN_FLIGHTS) and demo.reads.ok and demo.absorbed.ok
+    beside = demo.reads.ok and demo.late.ok and demo.absorbed.ok
+    ok = results.ok and same and (several or total < TURN_FLIGHTS) and beside
     after = [flight_paths.turned(arrivals, event) for event in events]
     picture = out / "paths.png"
     title = f"{total:,} flights from {', '.join(SITES)} to {HUB} over sixteen nodes: by which path they came"
@@ -192,6 +194,7 @@ def _finish(out: Path, results: Results, demo: "Demo") -> int:
         "ok": ok,
         **{key: value for key, value in asdict(results).items() if key != "ok"},
         "tag_reads": asdict(demo.reads),
+        "late_flights": asdict(demo.late),
         "burst": asdict(demo.absorbed) | {"ok": demo.absorbed.ok},
         "paths": [asdict(use) for use in uses],
         "events": [asdict(event) | {"by_another_path_s": found} for event, found in zip(events, after, strict=True)],
@@ -201,7 +204,7 @@ def _finish(out: Path, results: Results, demo: "Demo") -> int:
     }
     numbers.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
     say(*report_lines(results), *flight_paths.use_lines(uses))
-    say(demo.reads.line(), demo.absorbed.line())
+    say(demo.reads.line(), demo.late.line(), demo.absorbed.line())
     say("counted so by Spark, by second" if same else "Spark counts the paths differently")
     if not several:
         say("the flights of one airport came by one path alone")
@@ -232,6 +235,8 @@ class Demo:
         self.timings_s: dict[str, float] = {}
         self.reads = Reads(0, 0, ok=False)
         self._tag_reads = TagReads(children, work, self._url, HUB)
+        self.late = Late(0, 0, ok=False)
+        self._late_flights = LateFlights(children, lambda: self._url(HUB), QUEUE)
         self.burst = site_burst.SiteBurst(children, work, self._url, HUB, SITES, rate)
         self.absorbed = site_burst.Absorbed(0, 0, 0, 0, 0)
         self.view = View()
@@ -273,10 +278,12 @@ class Demo:
         async with HubWatch(self.fleet.nodes[HUB].address, QUEUE) as watch:
             await self._guarded(ingest, self._until_ready(watch))
             await self._tag_reads.prepare([row[0] for row in flights.of(SITE.upper())])
+            await self._late_flights.prepare()
             await self.burst.prepare()
             self.timings_s["start"] = round(time.monotonic() - started, 1)
             await self._transfer(plan, watch, ingest)
             self.reads = await self._tag_reads.result()
+            self.late = await self._late_flights.result(flights.header, flights.rows)
             self.absorbed = await self.burst.result()
             self.timings_s["transfer"] = round(self._at_s(), 1)
         self.progress.say("everything has arrived; stopping all, and counting what the table holds")

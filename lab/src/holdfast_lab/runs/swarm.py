@@ -21,7 +21,7 @@ from holdfast_lab.base.seed_tree import SeedTree
 from holdfast_lab.draws import drawn_routing, drawn_static
 from holdfast_lab.draws.drawn_access import with_access, with_room_for_gaps
 from holdfast_lab.draws.drawn_aims import with_aims
-from holdfast_lab.draws.drawn_bounds import with_bounds
+from holdfast_lab.draws.drawn_bounds import with_bounds, with_overflows
 from holdfast_lab.draws.drawn_bursts import with_bursts
 from holdfast_lab.draws.drawn_clients import with_clients
 from holdfast_lab.draws.drawn_congestion import with_congestion
@@ -94,6 +94,7 @@ DRAWS: Final[tuple[Draw, ...]] = (
     with_services,
     with_access,
     with_room_for_gaps,
+    with_overflows,
 )
 """What is drawn on top of a plan: aims add knobs to those of the small bounds, and the wire takes one away again where
 LMDB lies under the nodes."""

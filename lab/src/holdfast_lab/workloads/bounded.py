@@ -1,4 +1,4 @@
-"""`bounded`: a durable subscription of a topic that drops its oldest beyond a bound, or ends at it.
+"""`bounded`: a durable subscription of a topic that drops its oldest beyond a bound, has dead letters, or ends at it.
 
 Rules of this file: each round is published while the subscription has no link, by one program in one order, and ends
 with a message that was accepted. Then the subscription has at most its bound, and each accepted one of the last so
@@ -7,6 +7,7 @@ nothing comes any more; what was shown and is not on disk as finished comes agai
 """
 
 import asyncio
+from collections import Counter
 from dataclasses import dataclass, field
 from random import Random
 from typing import ClassVar, Final
@@ -15,19 +16,33 @@ from holdfast.client import Accepted, Connection, ManagementError, Sender
 from holdfast_lab.base.client_history import Violation, make_key
 from holdfast_lab.base.contents import content_of, message_of
 from holdfast_lab.workloads.bed import Bed
-from holdfast_lab.workloads.common import BREAKS, RETRY_S, asked, attached, closed, ended, full_address, own_key_of
+from holdfast_lab.workloads.common import (
+    BREAKS,
+    RETRY_S,
+    asked,
+    attached,
+    closed,
+    ended,
+    full_address,
+    key_shown,
+    own_key_of,
+)
 
 QUIET_S: Final = 5.0
 """Without a message for so long everything was shown, once the round's last message was."""
 AT_ONCE: Final = 8
 """Messages that are published beside each other, at most."""
 DROP_OLDEST: Final = "drop-oldest"
+DEAD_LETTERS: Final = "$dead-letters"
+BESIDE_BODY: Final = 400
+"""Bytes that one of these messages has beside its body, at most."""
 
 
 @dataclass(kw_only=True)
 class Bounded:
     """`rounds` times at `node`: up to `messages` to the topic `queue`, then a subscription with the bound `bound` reads
-    what it has. With `ends` the bound ends it, and the next round makes it anew."""
+    what it has. With `ends` the bound ends it, and the next round makes it anew; with `dies` its oldest become dead
+    letters. `bytes_max`: a bound of bytes beside it; 0 for none."""
 
     kind: ClassVar[str] = "bounded"
 
@@ -37,12 +52,15 @@ class Bounded:
     messages: int = 20
     rounds: int = 5
     ends: bool = False
+    dies: bool = False
+    bytes_max: int = 0
     size: int = 100
     credit: int = 10
     name: str = "bounded"
     sent: int = field(default=0, init=False)
     shown: int = field(default=0, init=False)
     dropped: int = field(default=0, init=False)
+    dead: int = field(default=0, init=False)
     over: int = field(default=0, init=False)
 
     @property
@@ -66,13 +84,19 @@ class Bounded:
             accepted = await self._publish(bed, me, publishing, name, random)
             if self.ends:
                 await self._judge_end(reading, name, first, accepted)
-            else:
-                await self._judge(name, accepted, await self._read(bed, me, reading, name, self.sent))
+                continue
+            if self.dies:  # they stay while a disk takes none
+                await self._until_within(reading, name)
+            shown = await self._read(bed, me, reading, name, self.sent)
+            self._judge(name, accepted, shown)
+            if self.dies:
+                await self._judge_dead(bed, me, reading, name, accepted.difference(shown))
         for connection in (reading, publishing):
             await closed(connection)
 
     async def _make(self, connection: Connection, name: str) -> None:
-        bounds = {"messages_max": self.bound, "when_full": "end" if self.ends else DROP_OLDEST}
+        answer = "end" if self.ends else "dead-letter" if self.dies else DROP_OLDEST
+        bounds = {"messages_max": self.bound, "bytes_max": self.bytes_max or None, "when_full": answer}
         while True:
             receiver = await attached(lambda: connection.receiver(self.queue, credit=1, subscription=name))
             await ended(receiver)
@@ -136,17 +160,64 @@ class Bounded:
                 return [*shown]
             await asyncio.sleep(RETRY_S)
 
-    async def _judge(self, name: str, accepted: set[int], shown: list[int]) -> None:
+    @property
+    def _sure(self) -> int:
+        """So many of the latest fit both bounds whatever they have beside their bodies."""
+        return min(self.bound, max(1, self.bytes_max // (self.size + BESIDE_BODY))) if self.bytes_max else self.bound
+
+    async def _until_within(self, connection: Connection, name: str) -> None:
+        """Until the subscription is within its bounds."""
+        while True:
+            told = await asked(connection, "READ", "subscription", name, {"queue": self.queue})
+            size = told.get("bytes") or 0
+            if told["messages"] <= self.bound and (size <= self.bytes_max or told["messages"] <= 1):
+                return
+            await asyncio.sleep(RETRY_S)
+
+    def _judge(self, name: str, accepted: set[int], shown: list[int]) -> None:
         where = f"subscription {name} of {self.queue} at {self.node}"
         if len(shown) > self.bound:
             raise Violation(f"{where} has a bound of {self.bound}, and was shown {shown[:50]}")
+        if self.bytes_max and len(shown) > max(1, self.bytes_max // self.size):
+            raise Violation(f"{where} has a bound of {self.bytes_max} bytes, and was shown {shown[:50]}")
         if shown != sorted(shown):
             raise Violation(f"{where} was shown {shown[:50]}, not in the order in which they were published")
-        latest = range(self.sent - self.bound + 1, self.sent + 1)
+        latest = range(self.sent - self._sure + 1, self.sent + 1)
         lost = [number for number in latest if number in accepted and number not in shown]
         if lost:
-            raise Violation(f"{where} was not shown {lost[:50]}, which are within its bound of {self.bound}")
+            raise Violation(f"{where} was not shown {lost[:50]}, which are within its bound of {self._sure}")
         self.dropped += sum(number not in shown for number in accepted)
+
+    async def _judge_dead(self, bed: Bed, me: int, connection: Connection, name: str, left: set[int]) -> None:
+        """What it was to have and was not shown are dead letters, each once."""
+        where = f"subscription {name} of {self.queue} at {self.node}"
+        found = await self._dead_letters(bed, me, connection, name)
+        twice = [number for number, count in found.items() if count > 1]
+        if twice:
+            raise Violation(f"{where}: {twice[:50]} are dead letters twice")
+        lost = sorted(left.difference(found))
+        if lost:
+            raise Violation(f"{where}: {lost[:50]} were accepted, and are neither shown nor dead letters")
+        self.dead = len(found)
+
+    async def _dead_letters(self, bed: Bed, me: int, connection: Connection, name: str) -> Counter[int]:
+        """The numbers of its messages among the dead letters, as one look sees them that nothing breaks."""
+        link = f"{name}-dead-{self.sent}"
+        while True:
+            found: Counter[int] = Counter()
+            receiver = await attached(lambda: connection.receiver(DEAD_LETTERS, credit=100, browse=True, name=link))
+            try:
+                while batch := await receiver.batch(count_max=100, timeout_s=QUIET_S):
+                    for delivery in batch:
+                        key = key_shown(bed.history, delivery, f"{DEAD_LETTERS} at {self.node}")
+                        if key is not None and int(key[:3]) == me:
+                            found[int(key[4:])] += 1
+            except BREAKS:
+                await ended(receiver)
+                await asyncio.sleep(RETRY_S)
+                continue
+            await ended(receiver)
+            return found
 
     async def _judge_end(self, connection: Connection, name: str, first: int, accepted: set[int]) -> None:
         """It has ended exactly if there were more than its bound; then, or when it was read by its deletion, it is made
@@ -179,4 +250,4 @@ class Bounded:
         return
 
     def metrics(self) -> dict[str, float]:
-        return {"sent": self.sent, "shown": self.shown, "dropped": self.dropped, "over": self.over}
+        return {"sent": self.sent, "shown": self.shown, "dropped": self.dropped, "over": self.over, "dead": self.dead}

@@ -6,7 +6,7 @@ gets which entry. All entries below `position` were looked at for the consumers 
 that other consumers got are `ahead`.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from typing import Any, Protocol
 
@@ -93,9 +93,22 @@ class Holdings(Shown):
         self.exhausted[sequence] = None
         self.queue.work.exhausted[self] = None
 
-    def take_back(self, sequences: Iterable[int]) -> None:
+    def take_apart(self, sizes: Mapping[int, int], holder: object) -> None:
+        """Entries that nobody holds, wherever they are, are in the hands of `holder`; by their sizes."""
+        for sequence, size in sizes.items():
+            if sequence >= self.position:
+                self.ahead.add(sequence)
+                self.ahead_end = max(self.ahead_end, sequence + 1)
+            elif self.exclusions.aside:
+                self.exclusions.taken(sequence)
+            self.acquired[sequence] = Acquired(holder, size)
+        if self.requeued:
+            self.requeued = [sequence for sequence in self.requeued if sequence not in sizes]
+            heapify(self.requeued)
+
+    def take_back(self, sequences: Iterable[int], holder: object = EXHAUSTED) -> None:
         """Entries that were to become dead letters stay, and are offered again."""
-        mine = [item for item in sequences if item in self.acquired and self.acquired[item].consumer is EXHAUSTED]
+        mine = [item for item in sequences if item in self.acquired and self.acquired[item].consumer is holder]
         for sequence in mine:
             self.exhausted.pop(sequence, None)
             self._back(sequence)

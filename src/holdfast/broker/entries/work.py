@@ -52,8 +52,8 @@ class Work(Generic[QueueT]):
         """By (queue id, sequence): values that were put anew at their old places, and are not on disk yet."""
         self.left: list[tuple[int, int]] = []
         """(queue id, sequence) of blobs' entries that this turn takes from queues in memory, which no batch names."""
-        self.overfull: dict[Any, int] = {}
-        """Cursors that have reached the bound at which they end, and the bound (broker/backlogs.py)."""
+        self.overfull: dict[Any, str] = {}
+        """Cursors beyond a bound at which they end, or have dead letters: messages or bytes (broker/backlogs.py)."""
         self.awaiting: dict[QueueT, None] = {}
         """Topics with subscriptions that end some time after their last link (endpoints/subscription_ends.py)."""
         self.rebound: dict[QueueT, None] = {}

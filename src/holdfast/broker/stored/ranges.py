@@ -6,6 +6,7 @@ the number of ranges, which the owner bounds.
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Final
 
 RANGE_BYTES: Final = 96
@@ -47,6 +48,11 @@ class RangeSet:
         twin._firsts = self._firsts.copy()
         twin._lasts = self._lasts.copy()
         return twin
+
+    @property
+    def held_bytes(self) -> int:
+        """What it takes of memory, about."""
+        return RANGE_BYTES * len(self._firsts)
 
     @property
     def last(self) -> int:
@@ -111,14 +117,16 @@ class RangeSet:
 
     def gaps(self, first: int, last: int, count_max: int | None = None) -> list[tuple[int, int]]:
         """The parts of `[first, last]` that are not in the set, ascending; at most the first `count_max` ranges."""
-        missing: list[tuple[int, int]] = []
+        return list(islice(self.each_gap(first, last), count_max))
+
+    def each_gap(self, first: int, last: int) -> Iterator[tuple[int, int]]:
+        """As `gaps`, one by one; the set does not change meanwhile."""
         index = bisect_left(self._lasts, first)
-        while first <= last and (count_max is None or len(missing) < count_max):
+        while first <= last:
             if index >= len(self._firsts) or self._firsts[index] > last:
-                missing.append((first, last))
+                yield first, last
                 break
             if self._firsts[index] > first:
-                missing.append((first, self._firsts[index] - 1))
+                yield first, self._firsts[index] - 1
             first = self._lasts[index] + 1
             index += 1
-        return missing

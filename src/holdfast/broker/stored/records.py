@@ -15,6 +15,7 @@ from holdfast.amqp.wire.decoding import decode
 from holdfast.amqp.wire.encoding import encode
 from holdfast.amqp.wire.types import Symbol
 from holdfast.broker.beginnings import FIRST
+from holdfast.broker.stored.bounds import NO_BOUNDS, Bounds
 from holdfast.broker.stored.ranges import RangeSet
 from holdfast.errors import RemoteProtocolError, StorageError
 
@@ -211,16 +212,15 @@ def unpack_queue_link(data: bytes) -> QueueLinkRecord:
 
 class BindingRecord(NamedTuple):
     """What a durable subscription of a topic wants: a pattern of subjects and a selector, "" for none; and whether
-    several links share it. `not_from`: the digest of the container whose messages it excludes, b"" for none.
-    `messages_max`, `when_full`, `idle_s`: its own bounds (docs/adr/0096); 0 and "" for none."""
+    several links share it. `not_from`: the digest of the container whose messages it excludes, b"" for none. `bounds`:
+    its own; `told`: what the node's file said of them when that was last looked at (docs/adr/0096)."""
 
     pattern: str
     selector: str
     is_shared: bool
     not_from: bytes = b""
-    messages_max: int = 0
-    when_full: str = ""
-    idle_s: int = 0
+    bounds: Bounds = NO_BOUNDS
+    told: Bounds = NO_BOUNDS
 
     def is_like(self, other: "BindingRecord | None") -> bool:
         """Whether it is the same subscription, for any container and with any bounds."""
@@ -230,29 +230,32 @@ class BindingRecord(NamedTuple):
 
     def bounded_as(self, other: "BindingRecord") -> "BindingRecord":
         """The same with the bounds of that one."""
-        return self._replace(messages_max=other.messages_max, when_full=other.when_full, idle_s=other.idle_s)
-
-
-_LATER: Final = ("not_from", "messages_max", "when_full", "idle_s")
-"""Fields of a binding that earlier versions did not have."""
+        return self._replace(bounds=other.bounds, told=other.told)
 
 
 def pack_binding(record: BindingRecord) -> bytes:
-    fields = record._asdict()
-    for name in _LATER:
-        if not fields[name]:  # as versions without it wrote it
-            del fields[name]
-    return pack_map(fields)
+    fields: dict[str, Any] = {key: getattr(record, key) for key in ("pattern", "selector", "is_shared")}
+    later = {"not_from": record.not_from, **record.bounds._asdict(), "told": _given(record.told)}
+    return pack_map(fields | {key: value for key, value in later.items() if value})  # as earlier versions wrote it
 
 
 def unpack_binding(data: bytes) -> BindingRecord:
     fields = unpack_map(data)
-    not_from = fields.get("not_from", b"")
+    not_from, told = fields.get("not_from", b""), fields.get("told")
     return BindingRecord(
         str(fields["pattern"]), str(fields["selector"]), bool(fields["is_shared"]),
         not_from if isinstance(not_from, bytes) else b"",
-        int(fields.get("messages_max", 0)), str(fields.get("when_full", "")), int(fields.get("idle_s", 0)),
+        _bounds(fields), _bounds(told) if isinstance(told, dict) else NO_BOUNDS,
     )  # fmt: skip
+
+
+def _given(bounds: Bounds) -> dict[str, Any]:
+    return {key: value for key, value in bounds._asdict().items() if value}
+
+
+def _bounds(fields: dict[str, Any]) -> Bounds:
+    numbers = {key: int(fields.get(key, 0)) for key in ("messages_max", "bytes_max", "idle_s")}
+    return Bounds(when_full=str(fields.get("when_full", "")), **numbers)
 
 
 TIMED: Final = b"t"

@@ -171,10 +171,15 @@ def _held(name: str, answer: dict[str, Any]) -> str:
 
 
 def _bounds(args: argparse.Namespace) -> dict[str, Any]:
-    given = {"messages_max": args.messages_max, "when_full": args.when_full, "idle_s": args.idle}
+    given = {
+        "messages_max": args.messages_max,
+        "bytes_max": args.bytes_max,
+        "when_full": args.when_full,
+        "idle_s": args.idle,
+    }
     bounds = {key: None if value == NONE else value for key, value in given.items() if value is not None}
     if not bounds:
-        raise ConfigError("nothing to change; expected --messages-max, --when-full or --idle")
+        raise ConfigError("nothing to change; expected --messages-max, --bytes-max, --when-full or --idle")
     return bounds
 
 
@@ -201,7 +206,7 @@ async def _subscription(connection: Connection, args: argparse.Namespace) -> Non
         print_json(answer)
     elif args.action == "update":
         bounds = ", ".join(
-            f"{key} {plain(answer.get(key)) or 'none'}" for key in ("messages_max", "when_full", "idle_s")
+            f"{key} {plain(answer.get(key)) or 'none'}" for key in ("messages_max", "bytes_max", "when_full", "idle_s")
         )
         say(f"{args.name} on {queues[0]} {'changed' if answer['changed'] else 'is so already'}: {bounds}")
     else:

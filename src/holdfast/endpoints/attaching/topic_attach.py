@@ -30,6 +30,7 @@ from holdfast.selectors.errors import SelectorError
 from holdfast.selectors.predicate import compile_selector
 from holdfast.settings.limits import Limits
 from holdfast.state.catalog import Catalog
+from holdfast.state.configured_subscriptions import ConfiguredSubscriptions
 
 SHARED: Final = Symbol("shared")
 GLOBAL: Final = Symbol("global")
@@ -55,6 +56,7 @@ class TopicAttach:
         resume: Resumption,
         decoded: Decoded,
         publishers: Publishers,
+        configured: ConfiguredSubscriptions,
     ) -> None:
         self._limits = limits
         self._catalog = catalog
@@ -62,6 +64,7 @@ class TopicAttach:
         self._resume = resume
         self._decoded = decoded
         self._publishers = publishers
+        self._configured = configured
         self._shared: dict[tuple[Topic, str], TemporaryQueue] = {}
         """Of subscriptions that are shared and not durable, by name; those that ended are found out when asked for."""
         for topic in catalog.topics():
@@ -77,6 +80,7 @@ class TopicAttach:
                 raise StorageError(f"subscription {name!r} of {topic.name!r}: {error}") from error
             filters = Filters(selector=predicate, pattern=pattern)
             topic.select(topic.named[name], entry_selector(filters, topic.reader, self._decoded, wants.not_from))
+        self._configured.apply(topic)
         topic.look_again_at_stored()
 
     def subscription(
@@ -126,6 +130,7 @@ class TopicAttach:
             found = topic.add_cursor(name, "copy", topic.next_sequence)
         elif name in topic.bindings:
             wants = wants.bounded_as(topic.bindings[name])
+        wants = self._configured.bounded(topic, name, wants)
         if topic.bindings.get(name) != wants:  # new, or another container's from now on
             self._catalog.rows.bind(topic, name, wants)
         if not is_shared:

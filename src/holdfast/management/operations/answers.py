@@ -47,10 +47,18 @@ class Later:
             self.asked.answer(answer)
 
 
+DESCRIPTION_MAX: Final = 1_000
+DESCRIPTION_HEAD: Final = 600
+"""Characters of an error: one line, whatever the request has. What is left out is in the middle: the reason is at the
+beginning, what is expected at the end."""
+
+
 class Refused(Exception):
     """An operation fails with a status other than 2xx; it becomes an Answer."""
 
     def __init__(self, status: int, description: str) -> None:
+        if len(description) > DESCRIPTION_MAX:  # it names what was asked for, in the words of who asked
+            description = f"{description[:DESCRIPTION_HEAD]} … {description[DESCRIPTION_HEAD + 3 - DESCRIPTION_MAX :]}"
         super().__init__(description)
         self.answer = Answer(status, description, {})
 

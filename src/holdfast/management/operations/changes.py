@@ -6,6 +6,7 @@ only read, or that advance a subscription.
 
 from typing import Any
 
+from holdfast.broker.stored.bounds import Bounds
 from holdfast.columns import counted
 from holdfast.management.operations.answers import (
     ENTRY,
@@ -52,7 +53,7 @@ def told_of(kind: str, operation: str, name: str, queue: str, answer: Answer) ->
         if operation == "OPEN" and answer.status == 201:
             return f"{what} created, mode {body.get('mode')}"
         if operation == "UPDATE":
-            bounds = ", ".join(f"{key} {body[key]}" for key in ("messages_max", "when_full", "idle_s"))
+            bounds = ", ".join(f"{key} {body[key]}" for key in Bounds._fields)
             return f"{what} changed: {bounds}" if body["changed"] else None
         if operation == "DELETE":
             return f"{what} deleted"

@@ -6,14 +6,15 @@ connection and channel, an attachment by its handle too. A closed connection is 
 as a refused one.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
-from holdfast.amqp.connection import Link, Receiver, Sender
+from holdfast.amqp.connection import ConnEvent, Link, Receiver, Sender
 from holdfast.amqp.wire import conditions
 from holdfast.amqp.wire.performatives import Error, Source, Target
 from holdfast.amqp.wire.types import Symbol, Ulong
+from holdfast.errors import LocalProtocolError
 from holdfast.management.operations.answers import ATTACHMENT, CONNECTION, SESSION, Answer, Refused, Table
 from holdfast.management.operations.entities import EntityType
 from holdfast.peers.connections import Connections
@@ -27,6 +28,9 @@ CONNECTION_ATTRIBUTES: Final = (
 SESSION_ATTRIBUTES: Final = ("connection", "channel", "links")
 ATTACHMENT_ATTRIBUTES: Final = ("connection", "direction", "address", "credit", "session")
 CLOSED: Final = "closed by an operator"
+FORCED: Final = Error(Symbol(conditions.DETACH_FORCED), CLOSED)
+DEPTHS: Final = {"connection": 1, "session": 2, "attachment": 3}
+"""How many numbers the identity of each has."""
 
 
 class Attachment(NamedTuple):
@@ -37,14 +41,18 @@ class Attachment(NamedTuple):
 
 
 class ConnectionOperations:
-    """What there is of connections; CLOSE."""
+    """What there is of connections, sessions and attachments; CLOSE of each."""
 
     def __init__(self, connections: Connections, refusals: Refusals) -> None:
         self._connections = connections
         self._refusals = refusals
 
     def register(self, table: Table) -> None:
-        table |= {(CONNECTION, "CLOSE"): self.close}
+        table |= {
+            (CONNECTION, "CLOSE"): self.close,
+            (SESSION, "CLOSE"): self.close_session,
+            (ATTACHMENT, "CLOSE"): self.close_attachment,
+        }
 
     def types(self) -> tuple[EntityType, ...]:
         """What QUERY tells of them."""
@@ -57,17 +65,55 @@ class ConnectionOperations:
     def close(self, host: str, name: str, arguments: dict[str, Any]) -> Answer:
         """Closes a connection as the specification says; its peer may connect again. 409 if it is being closed
         already."""
-        found = self._connections.get(int(name)) if name.isascii() and name.isdecimal() and len(name) < 20 else None
-        if found is None or found.host != host:
-            raise Refused(404, f"no connection {name!r}")
-        if not found.amqp.usable:
-            raise Refused(409, f"connection {name!r} is being opened or closed")
+        found, _ = self._found(host, "connection", name)
         found.why_closed = CLOSED
         found.log("INFO", f"connection {CLOSED}")
         found.amqp.close(Error(Symbol(conditions.CONNECTION_FORCED), CLOSED))
         found.touch()
         self._refusals.closing(found)
         return Answer(200, "OK", {"closed": name})
+
+    def close_session(self, host: str, name: str, arguments: dict[str, Any]) -> Answer:
+        """Ends a session, and with it its links; what they held unsettled is offered again. Refused for one of a
+        neighbour, whose connection is of no use without it."""
+        found, (channel,) = self._client(host, "session", name)
+        if channel not in {each.channel for each in found.amqp.sessions}:
+            raise Refused(404, f"no session {name!r}")
+        return self._forced(found, "session", name, lambda: found.amqp.force_end(channel, FORCED))
+
+    def close_attachment(self, host: str, name: str, arguments: dict[str, Any]) -> Answer:
+        """The same with one link."""
+        found, (channel, handle) = self._client(host, "attachment", name)
+        if (found.number, channel, handle) not in {each.place for each in _links(found)}:
+            raise Refused(404, f"no attachment {name!r}")
+        return self._forced(found, "attachment", name, lambda: found.amqp.force_detach(channel, handle, FORCED))
+
+    def _forced(self, found: Peer, what: str, name: str, force: Callable[[], list[ConnEvent]]) -> Answer:
+        try:
+            told = force()
+        except LocalProtocolError:
+            raise Refused(409, f"{what} {name!r} is being opened or closed") from None
+        found.log("INFO", f"{what} {name} {CLOSED}")
+        self._connections.told(found, told)
+        return Answer(200, "OK", {"closed": name})
+
+    def _client(self, host: str, what: str, name: str) -> tuple[Peer, tuple[int, ...]]:
+        found, rest = self._found(host, what, name)
+        if found.neighbour is not None:
+            raise Refused(409, f"{what} {name!r} is a neighbour's; close its connection, which comes again")
+        return found, rest
+
+    def _found(self, host: str, what: str, name: str) -> tuple[Peer, tuple[int, ...]]:
+        """The connection of that identity, and the numbers behind it. Refused."""
+        parts = name.split("/", DEPTHS[what])
+        is_identity = len(parts) == DEPTHS[what] and all(map(_is_number, parts))
+        number, *rest = map(int, parts) if is_identity else (-1,)
+        found = self._connections.get(number)
+        if found is None or found.host != host:
+            raise Refused(404, f"no {what} {name[:60]!r}")
+        if not found.amqp.usable:
+            raise Refused(409, f"connection {number} is being opened or closed")
+        return found, tuple(rest)
 
     # ------------------------------------------------------------------------------------------------ rows
 
@@ -133,12 +179,16 @@ def _links(peer: Peer) -> Iterator[Attachment]:
             yield Attachment((peer.number, session.channel, handle), link)
 
 
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) < 20
+
+
 def _numbers(identity: str, count: int) -> tuple[int, ...]:
     """The numbers of an identity; if it is empty, numbers below all others."""
     if not identity:
         return (-1,) * count
     parts = identity.split("/", count)
-    if len(parts) != count or not all(part.isascii() and part.isdecimal() and len(part) < 20 for part in parts):
+    if len(parts) != count or not all(map(_is_number, parts)):
         expected = "/".join(["NUMBER"] * count)
         raise Refused(400, f"invalid value {identity[:60]!r} for after; expected an identity, {expected}")
     return tuple(map(int, parts))

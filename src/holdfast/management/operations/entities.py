@@ -72,7 +72,7 @@ ARGUMENTS: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
     (SUBSCRIPTION, "PEEK"): ("queue", "queue_uuid", "lease_epoch", "start", "messages_max", "bytes_max", "exact"),
     (SUBSCRIPTION, "GAPS"): ("queue", "queue_uuid", "ranges"),
     (SUBSCRIPTION, "ADVANCE"): ("queue", "queue_uuid", "lease_epoch", "sequence"),
-    (SUBSCRIPTION, "UPDATE"): ("queue", "messages_max", "when_full", "idle_s"),
+    (SUBSCRIPTION, "UPDATE"): ("queue", "messages_max", "bytes_max", "when_full", "idle_s"),
     (SUBSCRIPTION, "DELETE"): ("queue",),
     (SUBSCRIPTION, "QUERY"): ("queue", "after"),
     (LINK, "CREATE"): ("from", "to", "selector", "mode", "steps", "start"),

@@ -15,7 +15,6 @@ from holdfast.broker.cursors.shown import LINK_PREFIX
 from holdfast.broker.entries.address import split_topic
 from holdfast.broker.entries.kinds import QueueKind
 from holdfast.broker.queue import Queue
-from holdfast.broker.stored.records import BindingRecord
 from holdfast.broker.topic import Topic
 from holdfast.endpoints.resumption.resume import Resumption
 from holdfast.errors import ConfigError
@@ -30,8 +29,6 @@ GAPS_MAX: Final = 256
 """Ranges that one request may ask about."""
 SUBSCRIPTIONS_A_PAGE: Final = 200
 """With so many in an answer to QUERY the next queue's wait for the next page."""
-IDLE_S_MAX: Final = 366 * 86_400
-"""The longest time for which a subscription may be bounded to be without a link."""
 
 SUBSCRIPTION_ATTRIBUTES: Final = ("queue", "queue_uuid", "mode", "advanced", "head", "tail", "lease_epoch")
 
@@ -52,32 +49,18 @@ def _subscription_map(queue: Queue, cursor: Cursor) -> dict[str, Any]:
 
 
 def _wanted(topic: Topic, cursor: Cursor) -> dict[str, Any]:
-    """What a subscription of a topic wants, and its bounds; with a bound of messages how many it has to finish."""
+    """What a subscription of a topic wants, and its bounds; with them how much it has to finish."""
     wants = topic.bindings.get(cursor.name)
     if wants is None:
         return {}
-    bounded = {"messages": Ulong(backlogs.unfinished(cursor))} if wants.messages_max else {}
-    bounds = {"messages_max": wants.messages_max, "when_full": wants.when_full, "idle_s": wants.idle_s}
-    return {**wants._asdict(), **{key: value or None for key, value in bounds.items()}, **bounded}
-
-
-def _bounds(wants: BindingRecord, arguments: dict[str, Any]) -> BindingRecord:
-    """The subscription with the bounds that the request gives it; null takes one away. Refused for what is none."""
-    for key, most in (("messages_max", backlogs.BOUND_MAX), ("idle_s", IDLE_S_MAX)):
-        value = arguments.get(key)
-        if value is not None and not is_whole_within(value, 1, most + 1):
-            raise Refused(400, f"invalid value {value!r} for {key}; expected 1 to {most}, or null")
-    when_full = arguments.get("when_full")
-    if when_full is not None and when_full not in backlogs.AT_BOUND:
-        raise Refused(400, f"invalid value {when_full!r} for when_full; expected {' or '.join(backlogs.AT_BOUND)}")
-    messages_max = int(arguments.get("messages_max", wants.messages_max) or 0)
-    when_full = str(arguments.get("when_full", wants.when_full) or "")
-    if messages_max and not when_full:
-        raise Refused(400, f"messages_max needs when_full: {' or '.join(backlogs.AT_BOUND)}")
-    if not messages_max and arguments.get("when_full") is not None:
-        raise Refused(400, "when_full needs messages_max")
-    idle_s = int(arguments.get("idle_s", wants.idle_s) or 0)
-    return wants._replace(messages_max=messages_max, when_full=when_full if messages_max else "", idle_s=idle_s)
+    counted: dict[str, Any] = {}
+    if wants.bounds.messages_max:
+        counted["messages"] = Ulong(backlogs.unfinished(cursor))
+    if wants.bounds.bytes_max:
+        counted["bytes"] = Ulong(backlogs.unfinished_bytes(cursor))
+    named = {"pattern": wants.pattern, "selector": wants.selector, "is_shared": wants.is_shared}
+    bounds = {key: value or None for key, value in wants.bounds._asdict().items()}
+    return {**named, "not_from": wants.not_from, **bounds, **counted}
 
 
 def _beginning(queue: Queue, arguments: dict[str, Any]) -> int:
@@ -254,10 +237,14 @@ class SubscriptionOperations:
         wants = queue.bindings.get(name) if isinstance(queue, Topic) else None
         if not isinstance(queue, Topic) or wants is None:
             raise Refused(409, f"{queue.name!r} is no topic, and bounds are of subscriptions of topics")
-        bounded = _bounds(wants, arguments)
-        if bounded != wants:
-            self._catalog.rows.bind(queue, name, bounded)
-        return Answer(200, "OK", {**_subscription_map(queue, cursor), "changed": bounded != wants}, stored=True)
+        try:
+            bounds = wants.bounds.changed(arguments, none=", or null")
+        except ValueError as error:
+            raise Refused(400, str(error)) from None
+        changed = bounds != wants.bounds
+        if changed:
+            self._catalog.rows.bind(queue, name, wants._replace(bounds=bounds))
+        return Answer(200, "OK", {**_subscription_map(queue, cursor), "changed": changed}, stored=True)
 
     def delete(self, host: str, name: str, arguments: dict[str, Any]) -> Answer:
         queue, cursor = self._subscription(host, name, arguments)

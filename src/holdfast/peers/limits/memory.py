@@ -19,7 +19,7 @@ from holdfast.broker.entries.withheld import Withheld
 from holdfast.broker.entries.work import Work
 from holdfast.broker.queue import Queue
 from holdfast.broker.stored.producers import Producer
-from holdfast.broker.stored.ranges import RANGE_BYTES, RangeSet
+from holdfast.broker.stored.ranges import RangeSet
 from holdfast.engine.port import PIECE_BYTES
 from holdfast.peers.connections import Connections
 from holdfast.peers.peer import Peer, Refilled
@@ -226,7 +226,7 @@ class Memory:
 
     def count_ranges(self, holder: Producer | Cursor, ranges: RangeSet) -> None:
         """Updates the account of ranges."""
-        size = len(ranges) * RANGE_BYTES
+        size = ranges.held_bytes
         self.ranges.recount(holder.counted_bytes, size)
         holder.counted_bytes = size
 

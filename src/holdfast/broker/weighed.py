@@ -1,0 +1,58 @@
+"""What a subscription with a bound of bytes has finished, and the sizes of what it has not.
+
+Rules of this file: what is finished, in whatever way, has no size here, because each way adds to these ranges. Sizes of
+messages that are not on disk yet are kept apart.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+from holdfast.broker.stored.ranges import RangeSet
+
+SIZE_BYTES: Final = 96
+"""What a size takes of memory, about."""
+
+
+class Weighed(RangeSet):
+    """As RangeSet; `sizes` of what is on disk and not in it, and their sum."""
+
+    __slots__ = ("_coming", "sizes", "total")
+
+    def __init__(self, ranges: Iterable[tuple[int, int]] = ()) -> None:
+        self.sizes: dict[int, int] = {}
+        self._coming: dict[int, int] = {}
+        """The same of what is not known to be on disk, ascending."""
+        self.total = 0
+        super().__init__(ranges)
+
+    @property
+    def held_bytes(self) -> int:
+        return super().held_bytes + SIZE_BYTES * (len(self.sizes) + len(self._coming))
+
+    def add(self, first: int, last: int | None = None) -> None:
+        RangeSet.add(self, first, last)
+        if last is None or last == first:
+            self.forget(first)
+            return
+        for sizes in (self.sizes, self._coming):
+            for number in [number for number in sizes if first <= number <= last]:
+                self.forget(number)
+
+    def forget(self, number: int) -> None:
+        """It is finished, or never was."""
+        self.total -= self.sizes.pop(number, 0)
+        self._coming.pop(number, None)
+
+    def note(self, number: int, size: int) -> None:
+        """That message, which is on disk and not finished, has that size."""
+        self.total += size - self.sizes.get(number, 0)
+        self.sizes[number] = size
+
+    def comes(self, number: int, size: int) -> None:
+        """That message has that size, and is not on disk yet."""
+        self._coming[number] = size
+
+    def show_up_to(self, end: int) -> None:
+        """All below is on disk."""
+        while self._coming and (first := next(iter(self._coming))) < end:
+            self.note(first, self._coming.pop(first))

@@ -1,0 +1,52 @@
+"""What the node's file says of the bounds of topics' durable subscriptions (docs/configuration.md, docs/adr/0096).
+
+Rules of this file: the first entry that matches a subscription holds for it. The file wins where it says something else
+of a subscription than before, as with queues: until then what was changed by hand stays.
+"""
+
+from collections.abc import Iterable
+
+from holdfast.access.patterns import Pattern
+from holdfast.broker.stored.bounds import NO_BOUNDS, Bounds
+from holdfast.broker.stored.records import BindingRecord
+from holdfast.broker.topic import Topic
+from holdfast.settings.subscriptions import SubscriptionConfig
+from holdfast.state.catalog import Catalog
+
+
+class ConfiguredSubscriptions:
+    """Gives subscriptions the bounds of the node's file."""
+
+    def __init__(self, catalog: Catalog, wanted: Iterable[SubscriptionConfig]) -> None:
+        self._catalog = catalog
+        self._entries = _read(wanted)
+
+    def take_up(self, wanted: Iterable[SubscriptionConfig]) -> None:
+        """These are what the file says from now on, of the subscriptions that there are, too."""
+        self._entries = _read(wanted)
+        for topic in self._catalog.topics():
+            self.apply(topic)
+
+    def apply(self, topic: Topic) -> None:
+        """Gives the subscriptions of that topic what the file says, stored with this turn's batch."""
+        for name, wants in list(topic.bindings.items()):
+            bounded = self.bounded(topic, name, wants)
+            if bounded != wants:
+                self._catalog.rows.bind(topic, name, bounded)
+
+    def bounded(self, topic: Topic, name: str, wants: BindingRecord) -> BindingRecord:
+        """What that subscription of the topic wants, with the bounds that it has from now on."""
+        told = self._told(topic, name)
+        return wants if told == wants.told else wants._replace(bounds=told, told=told)
+
+    def _told(self, topic: Topic, name: str) -> Bounds:
+        found = (
+            config.bounds
+            for config, of_topic, of_name in self._entries
+            if config.vhost == topic.host and of_topic.matches(topic.name) and of_name.matches(name)
+        )
+        return next(found, NO_BOUNDS)
+
+
+def _read(wanted: Iterable[SubscriptionConfig]) -> list[tuple[SubscriptionConfig, Pattern, Pattern]]:
+    return [(config, Pattern(config.topic), Pattern(config.name)) for config in wanted]
