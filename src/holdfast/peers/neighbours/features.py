@@ -18,7 +18,9 @@ HOSTS: Final = "holdfast:hosts"
 """It takes destinations HOST@NODE (docs/virtual-hosts.md)."""
 BINDINGS: Final = "holdfast:bindings"
 """It speaks of the bindings of topics (docs/federation.md)."""
-ALL: Final = (CUSTODY, ALIASES, PACING, HOSTS, BINDINGS)
+BODIES: Final = "holdfast:bodies"
+"""It keeps bare messages that later transfers name (peers/neighbours/shared_bodies.py)."""
+ALL: Final = (CUSTODY, ALIASES, PACING, HOSTS, BINDINGS, BODIES)
 
 
 def offered_by(theirs: Open | None, ours: Iterable[str] = ALL) -> frozenset[str]:
