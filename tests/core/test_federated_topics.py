@@ -11,6 +11,7 @@ from holdfast.amqp.wire.types import Symbol, Ulong
 from holdfast.broker.entries import entry, packed
 from holdfast.federation.confirming import Answer
 from holdfast.federation.settings import Entry
+from holdfast.pacing.settings import PacingConfig
 from holdfast.routing.settings import RoutingConfig
 from holdfast.storage.memory import MemoryStore
 from support.federated import DURABLE, confirmation, federate, publish, publisher, sent_to, subscribe
@@ -248,6 +249,31 @@ def test_a_full_transmission_queue_holds_back_its_publishers(rig: Rig, line: lis
     b.start()
     rig.run(20)
     assert client.bodies() == ["1", "2", "3", "4"] and len(sender[0].outcomes) == 4
+
+
+def test_copies_leave_the_room_for_higher_priorities_that_their_queue_keeps(rig: Rig) -> None:
+    """It opens to them when none has come for long, and their publisher goes on then."""
+    pacing = PacingConfig(
+        roots=("c",), capacity_bytes=2_000, when_full="block", room_low=0.5, room_normal=0.5, room_quiet_s=25.0
+    )
+    a, b, c = network(rig, "a-b", "b-c", a={"pacing": pacing})
+    rig.run(3)
+    federate(rig, "a-b", "b-c")
+    rig.run(3)
+    subscribe(rig, c, name="d", source=DURABLE)
+    b.crash()
+    usual, urgent = publisher(rig, a), publisher(rig, a)
+    for number in range(10):
+        publish(rig, usual, f"usual.{number}".ljust(200, "x"))
+    half = len(usual[0].outcomes)
+    assert a.queue("@c").bytes_held <= 1_000 and half < 10
+    publish(rig, urgent, "urgent".ljust(200, "x"), priority=9)
+    assert len(urgent[0].outcomes) == 1
+    rig.run(5)
+    assert len(usual[0].outcomes) == half
+    rig.run(25)
+    assert len(usual[0].outcomes) > half
+    assert a.queue("@c").bytes_held <= 2_000
 
 
 def test_a_large_message_goes_to_who_may_want_it(rig: Rig) -> None:

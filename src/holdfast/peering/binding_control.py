@@ -97,7 +97,8 @@ class BindingControl:
 
     def is_up(self, neighbour: str) -> bool:
         """Whether there is a session with it."""
-        return self._neighbours[neighbour].established
+        session = self._neighbours.get(neighbour)
+        return session is not None and session.established
 
     def _begin(self) -> Federation:
         now = self._clock.now

@@ -35,6 +35,7 @@ from holdfast_lab.draws.drawn_links import with_refused_links
 from holdfast_lab.draws.drawn_logins import with_logins
 from holdfast_lab.draws.drawn_pacing import with_pacing
 from holdfast_lab.draws.drawn_policies import with_policies
+from holdfast_lab.draws.drawn_relays import with_larger, with_relays
 from holdfast_lab.draws.drawn_reloads import with_reloads
 from holdfast_lab.draws.drawn_scenes import with_later_scenes
 from holdfast_lab.draws.drawn_takes import with_takes
@@ -86,6 +87,8 @@ DRAWS: Final[tuple[Draw, ...]] = (
     with_guesses,
     with_reloads,
     with_bounds,
+    with_relays,
+    with_larger,
 )
 """What is drawn on top of a plan: aims add knobs to those of the small bounds, and the wire takes one away again where
 LMDB lies under the nodes."""

@@ -134,8 +134,8 @@ class TakenBodies:
 
     def keep(self, number: object, body: bytes) -> None:
         """RemoteProtocolError for what no node sends."""
-        is_new = is_whole_within(number, 1, 2**64) and number not in self._window
-        if not is_new or not BODY_BYTES_MIN <= len(body) <= BODY_BYTES_MAX:
+        fits = BODY_BYTES_MIN <= len(body) <= BODY_BYTES_MAX
+        if not is_whole_within(number, 1, 2**64) or number in self._window or not fits:
             text = f"invalid {KEPT_AS} {str(number)[:40]!r} with {len(body)} bytes; expected a new number, and a body"
             raise RemoteProtocolError(conditions.INVALID_FIELD, f"{text} of {BODY_BYTES_MIN} to {BODY_BYTES_MAX} bytes")
         self._window.add(int(number), body)
