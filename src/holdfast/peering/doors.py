@@ -316,13 +316,12 @@ class Doors:
         if peer.dialled:
             neighbour = peer.neighbour
             assert neighbour is not None
-            if name != neighbour.name:
+            if features.CUSTODY not in peer.features:
+                text = "what answers at its remote is not a Holdfast node: it does not offer custody"
+                self._connections.drop(peer, f"{text}; correct its remote, or let a program pass messages on to it")
+            elif name != neighbour.name:
                 text = f"node {name!r} answers at its remote, not {neighbour.name!r}"
                 self._connections.drop(peer, f"{text}; correct name or remote of [[neighbour]]")
-            elif features.CUSTODY not in peer.features:
-                self._connections.drop(
-                    peer, "what answers at its remote is not a Holdfast node: it does not offer custody"
-                )
             else:
                 neighbour.opened(peer, properties)
         elif self._speaks_as(peer, event.open) is not None:
