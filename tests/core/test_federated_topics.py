@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.amqp.wire.extensions import CONFIRM
 from holdfast.amqp.wire.performatives import Accepted, Header, Properties
 from holdfast.amqp.wire.types import Symbol, Ulong
 from holdfast.broker.entries import entry, packed
@@ -13,6 +14,7 @@ from holdfast.federation.confirming import Answer
 from holdfast.federation.settings import Entry
 from holdfast.pacing.settings import PacingConfig
 from holdfast.routing.settings import RoutingConfig
+from holdfast.settings.hosts import VhostConfig
 from holdfast.storage.memory import MemoryStore
 from support.federated import DURABLE, confirmation, federate, publish, publisher, sent_to, subscribe
 from support.rig import Node, Rig
@@ -384,3 +386,25 @@ def test_it_waits_for_those_that_are_away_no_longer_than_at_any_start(rig: Rig) 
     while not sender[0].outcomes:
         rig.run(0.1)
     assert rig.now - began < 2.5
+
+
+def test_a_topic_of_another_virtual_host_stays_at_its_node(rig: Rig) -> None:
+    """It may have the name of one that is federated; requests there are refused."""
+    hosts = {name: {"vhosts": (VhostConfig(name="bank"),)} for name in "ab"}
+    a, b = network(rig, "a-b", **hosts)
+    rig.run(3)
+    federate(rig, "a-b")
+    subscribe(rig, b, name="d", source=DURABLE)
+    here, there = (rig.client(node, hostname="vhost:bank") for node in (a, b))
+    there.receiver("topic/flights")
+    near = here.receiver("topic/flights", properties={CONFIRM: Ulong(60_000)})
+    rig.run(1)
+    assert confirmation(near) == ([], []), "nobody else is waited for"
+    sender = here.sender("topic/flights")
+    rig.settle()
+    publish(rig, (here, sender), "x")
+    rig.run(3)
+    assert here.bodies() == ["x"] and there.bodies() == []
+    assert sent_to(a, "b") == 0
+    status, _, text = here.manage("CREATE", "federation", "flights@b")
+    assert status == 403 and "topics of virtual hosts are not federated" in text

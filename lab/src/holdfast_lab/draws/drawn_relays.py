@@ -20,14 +20,17 @@ from holdfast_lab.workloads.federated import PATTERNS
 SHARE: Final = 0.5
 """Of the seeds in which there can be one."""
 
-LARGER_SHARE: Final = 0.6
-"""Of the seeds with a federated topic and no thin line."""
+LARGER_SHARE: Final = 0.8
+"""Of the seeds with a federated topic and no line that is too thin."""
 
 NODES_MAX: Final = 6
 """Where entries lead around circles each message goes by all ways."""
 
-THIN: Final = 100e3
-"""Bytes a second below which a line takes no larger messages in time."""
+THIN: Final = 20e3, 100e3
+"""Bytes a second below which a line takes no larger messages in time, and none that are much larger."""
+
+BESIDE: Final = frozenset({"transact", "together"})
+"""Workloads beside which nothing is bounded: in a transaction a link has credit though its queue is full."""
 
 
 def with_relays(plan: Plan, seed: int) -> Plan:
@@ -36,7 +39,7 @@ def with_relays(plan: Plan, seed: int) -> Plan:
         return plan
     if plan.topology.pacing:  # its rates are drawn for what is sent to its root
         return plan
-    is_bounded = random.random() < 0.5
+    is_bounded = random.random() < 0.5 and not any(told["kind"] in BESIDE for told in plan.workloads)
     entries = _entries(random, plan, both_ways=not is_bounded)
     pacing = _bounds(random, entries) if is_bounded else {}
     told, faults = _draw(random, plan, entries)
@@ -95,10 +98,11 @@ def _draw(random: Random, plan: Plan, entries: list[list[str]]) -> tuple[dict[st
 
 def with_larger(plan: Plan, seed: int) -> Plan:
     random = SeedTree(seed).child("swarm").stream("larger messages of federated topics")
-    shapes = [shape for link in plan.topology.links for shape in link.shapes]
-    if random.random() >= LARGER_SHARE or any(shape.rate is not None and shape.rate < THIN for shape in shapes):
+    rate = min([shape.rate for link in plan.topology.links for shape in link.shapes if shape.rate is not None] or [1e9])
+    least, usual = THIN
+    if random.random() >= LARGER_SHARE or rate < least:
         return plan
-    size = random.choice((300, 1_000, 3_000))
+    size = random.choice((300, 1_000, 3_000)) if rate >= usual else 300
     return replace(
         plan,
         workloads=tuple(
