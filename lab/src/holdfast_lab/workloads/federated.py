@@ -16,7 +16,6 @@ from holdfast_lab.base.contents import body_of, content_of
 from holdfast_lab.workloads.bed import Bed
 from holdfast_lab.workloads.common import (
     BREAKS,
-    MANAGE_LIMIT_S,
     RETRY_S,
     asked,
     attached,
@@ -102,7 +101,7 @@ class Federated:
     comes, `from_s`, and how long it stays, `for_s`; 0: to the end; `then`: the pattern of the one that takes its place
     under its name, if one does. Each waits `confirm_s` for its confirmation.
     Producers begin after `after_s`. `mode`: of the entries; where it is not `dynamic` nothing is confirmed, and a
-    message is due to each subscription that is stored when it is first sent, and to which entries lead."""
+    message is due to each subscription that is there when it is first sent, and to which entries lead."""
 
     kind: ClassVar[str] = "federated"
 
@@ -225,7 +224,7 @@ class Federated:
                 subscribed.confirmed |= {*receiver.confirmation.confirmed, subscribed.node}
                 self.confirmations += 1
             try:
-                if self.mode != "dynamic" and await self._is_stored(connection, name):
+                if self.mode != "dynamic":
                     subscribed.confirmed |= self._leading_to(subscribed.node)
                 async for delivery in receiver:
                     self._show(bed, name, subscribed, delivery)
@@ -234,15 +233,6 @@ class Federated:
                 pass
             await ended(receiver)
             await asyncio.sleep(RETRY_S)
-
-    async def _is_stored(self, connection: Connection, name: str) -> bool:
-        """Whether that subscription is on disk: a change of nothing is answered then."""
-        told = {"queue": self.address}
-        try:
-            await connection.manage("UPDATE", "holdfast:subscription", name, told, limit_s=MANAGE_LIMIT_S)
-        except ManagementError:
-            return False
-        return True
 
     def _leading_to(self, node: str) -> set[str]:
         """The nodes from which entries lead there, that node too."""
