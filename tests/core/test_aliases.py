@@ -5,9 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from holdfast.amqp.connection import LinkAttached, Sender, Settings
-from holdfast.amqp.wire.performatives import Source, Target
-from holdfast.amqp.wire.types import Symbol
+from holdfast.amqp.connection import Settings
 from holdfast.broker.entries import entry
 from holdfast.custody.transfers import carried
 from holdfast.errors import RemoteProtocolError
@@ -15,8 +13,9 @@ from holdfast.peering import doors
 from holdfast.peers.neighbours import trace_aliases as aliases
 from holdfast.peers.neighbours.trace_aliases import CONNECTION_ALIASES_MAX, LINK_ALIASES_MAX, Count, Given, Taken
 from support.hops import STRICT, cut_any, is_empty, names, send
-from support.rig import Client, Node, Rig
-from support.wires import End, Wire
+from support.liars import connect, custody_link
+from support.rig import Node, Rig
+from support.wires import listen
 
 
 def stores(first: int, count: int) -> bytes:
@@ -116,21 +115,6 @@ def test_a_trace_that_was_refused_is_not_taken_apart_again(monkeypatch: pytest.M
 # ------------------------------------------------------------------------------------------------ between nodes
 
 
-def listen(monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, str], bytearray]:
-    """All that nodes write, by (from, to)."""
-    heard: dict[tuple[str, str], bytearray] = {}
-    write = Wire.write
-
-    def written(wire: Wire, end: End, data: bytes) -> None:
-        other = wire.other(end)
-        if end.node is not None and other.node is not None:
-            heard.setdefault((end.node.name, other.node.name), bytearray()).extend(data)
-        write(wire, end, data)
-
-    monkeypatch.setattr(Wire, "write", written)
-    return heard
-
-
 def traces(node: Node) -> set[bytes]:
     return {entry.unpack(value).trace for _, value in node.queue("work").read(0, count_max=10**4, bytes_max=2**30)}
 
@@ -187,40 +171,14 @@ def test_past_the_bound_a_trace_goes_in_full(monkeypatch: pytest.MonkeyPatch) ->
     assert heard["b", "c"].count(nodes[1].store.uuid.bytes) >= 30 > heard["a", "b"].count(b"x-opt-holdfast-aliases")
 
 
-class Liar(Client):
-    """A program that speaks as the neighbour jfk; it takes whatever links are attached to it."""
-
-    def __init__(self, rig: Rig) -> None:
-        capabilities = (Symbol("holdfast:custody"), Symbol("holdfast:aliases"))
-        super().__init__(rig, container_id="jfk", offered_capabilities=capabilities)
-
-    def receive(self, data: bytes) -> None:
-        for event in self.amqp.receive(data, self.rig.now):
-            if isinstance(event, LinkAttached) and event.remote_initiated:
-                event.link.accept()
-                if not isinstance(event.link, Sender):
-                    event.link.grant(100)
-
-
-def connect(rig: Rig, node: Node) -> Liar:
-    liar = Liar(rig)
-    rig.clients.append(liar)
-    liar.end = rig.attach(liar, node, peer="liar")
-    rig.settle()
-    return liar
-
-
 def test_an_alias_never_told_ends_that_link_alone() -> None:
     rig = Rig()
     _, hub = rig.pair(start=False)
     hub.start()
     liar = connect(rig, hub)
-    options = {Symbol("holdfast:destination"): "hub", Symbol("holdfast:epoch"): UUID(int=5)}
     links = []
     for number in range(2):
-        target = Target(address="$holdfast/custody")
-        link = liar.session.attach_sender(f"custody{number}", Source(), target, properties=options)
-        rig.settle()
+        link = custody_link(rig, liar, f"custody{number}")
         assert link.attached and not link.refused
         links.append(link)
         if number == 0:

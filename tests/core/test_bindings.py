@@ -14,7 +14,7 @@ from holdfast.federation.messages import Message
 from holdfast.federation.rows import LIFE_HIGH, Row, Stamp
 from holdfast.federation.sets import Key, stamped
 from holdfast.federation.settings import Entry
-from holdfast.peering import binding_control, binding_status
+from holdfast.peering import binding_messages, binding_status
 from holdfast.peering.binding_control import BindingControl
 from holdfast.peers.neighbours import features
 from support.rig import Node, Rig
@@ -344,11 +344,11 @@ def test_what_one_turn_takes_in_of_a_neighbour_is_bounded() -> None:
     rig.run(3)
     federate(rig, b, "a")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(binding_control, "EFFORT_A_TURN", 3)
+        patch.setattr(binding_messages, "EFFORT_A_TURN", 3)
         apply, waited = Federation.apply, []
 
         def watched(federation: Federation, name: str, message: Message) -> None:
-            waited.append(len(control(b).waiting.get(name, ())))
+            waited.append(len(control(b).messages.waiting.get(name, ())))
             apply(federation, name, message)
 
         patch.setattr(Federation, "apply", watched)
@@ -356,7 +356,7 @@ def test_what_one_turn_takes_in_of_a_neighbour_is_bounded() -> None:
         for number in range(10):
             assert session.send({"kind": "federate", "rows": [[f"t{number}", "dynamic"]]})
         rig.run(1)
-    assert max(waited) > 3 and not control(b).waiting
+    assert max(waited) > 3 and not control(b).messages.waiting
     federation = control(b).federation
     assert federation is not None and federation.neighbours["a"].modes == {"t9": "dynamic"}
 
@@ -367,8 +367,8 @@ def test_a_neighbour_that_says_more_than_is_taken_in_loses_its_session() -> None
     rig.run(3)
     federate(rig, b, "a")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(binding_control, "EFFORT_A_TURN", 1)
-        patch.setattr(binding_control, "WAITING_MAX", 5)
+        patch.setattr(binding_messages, "EFFORT_A_TURN", 1)
+        patch.setattr(binding_messages, "WAITING_MAX", 5)
         for _ in range(20):
             assert core_of(a).neighbours["b"].send({"kind": "federate", "rows": []})
         rig.run(1)

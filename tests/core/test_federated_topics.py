@@ -6,12 +6,15 @@ from typing import Any
 
 import pytest
 
+from holdfast.amqp.wire.extensions import CONFIRM
 from holdfast.amqp.wire.performatives import Accepted, Header, Properties
 from holdfast.amqp.wire.types import Symbol, Ulong
 from holdfast.broker.entries import entry, packed
 from holdfast.federation.confirming import Answer
 from holdfast.federation.settings import Entry
+from holdfast.pacing.settings import PacingConfig
 from holdfast.routing.settings import RoutingConfig
+from holdfast.settings.hosts import VhostConfig
 from holdfast.storage.memory import MemoryStore
 from support.federated import DURABLE, confirmation, federate, publish, publisher, sent_to, subscribe
 from support.rig import Node, Rig
@@ -250,6 +253,31 @@ def test_a_full_transmission_queue_holds_back_its_publishers(rig: Rig, line: lis
     assert client.bodies() == ["1", "2", "3", "4"] and len(sender[0].outcomes) == 4
 
 
+def test_copies_leave_the_room_for_higher_priorities_that_their_queue_keeps(rig: Rig) -> None:
+    """It opens to them when none has come for long, and their publisher goes on then."""
+    pacing = PacingConfig(
+        roots=("c",), capacity_bytes=2_000, when_full="block", room_low=0.5, room_normal=0.5, room_quiet_s=25.0
+    )
+    a, b, c = network(rig, "a-b", "b-c", a={"pacing": pacing})
+    rig.run(3)
+    federate(rig, "a-b", "b-c")
+    rig.run(3)
+    subscribe(rig, c, name="d", source=DURABLE)
+    b.crash()
+    usual, urgent = publisher(rig, a), publisher(rig, a)
+    for number in range(10):
+        publish(rig, usual, f"usual.{number}".ljust(200, "x"))
+    half = len(usual[0].outcomes)
+    assert a.queue("@c").bytes_held <= 1_000 and half < 10
+    publish(rig, urgent, "urgent".ljust(200, "x"), priority=9)
+    assert len(urgent[0].outcomes) == 1
+    rig.run(5)
+    assert len(usual[0].outcomes) == half
+    rig.run(25)
+    assert len(usual[0].outcomes) > half
+    assert a.queue("@c").bytes_held <= 2_000
+
+
 def test_a_large_message_goes_to_who_may_want_it(rig: Rig) -> None:
     limits = {name: {"limits": LIMITS} for name in ("a", "b", "c")}
     a, _, c = network(rig, "a-b", "b-c", **limits)
@@ -358,3 +386,25 @@ def test_it_waits_for_those_that_are_away_no_longer_than_at_any_start(rig: Rig) 
     while not sender[0].outcomes:
         rig.run(0.1)
     assert rig.now - began < 2.5
+
+
+def test_a_topic_of_another_virtual_host_stays_at_its_node(rig: Rig) -> None:
+    """It may have the name of one that is federated; requests there are refused."""
+    hosts = {name: {"vhosts": (VhostConfig(name="bank"),)} for name in "ab"}
+    a, b = network(rig, "a-b", **hosts)
+    rig.run(3)
+    federate(rig, "a-b")
+    subscribe(rig, b, name="d", source=DURABLE)
+    here, there = (rig.client(node, hostname="vhost:bank") for node in (a, b))
+    there.receiver("topic/flights")
+    near = here.receiver("topic/flights", properties={CONFIRM: Ulong(60_000)})
+    rig.run(1)
+    assert confirmation(near) == ([], []), "nobody else is waited for"
+    sender = here.sender("topic/flights")
+    rig.settle()
+    publish(rig, (here, sender), "x")
+    rig.run(3)
+    assert here.bodies() == ["x"] and there.bodies() == []
+    assert sent_to(a, "b") == 0
+    status, _, text = here.manage("CREATE", "federation", "flights@b")
+    assert status == 403 and "topics of virtual hosts are not federated" in text

@@ -524,6 +524,7 @@ def held_by(peer: Any) -> int:
     """What the node holds for that connection, as a measure would find it now."""
     engine = peer.amqp
     held: int = CONNECTION_BYTES + engine.held_bytes + engine.links * LINK_BYTES + len(peer.sends) * SEND_BYTES
+    held += peer.bodies_given.held_bytes + peer.bodies_taken.held_bytes
     return held + max(peer.unread_bytes, peer.unsent_bytes)
 
 

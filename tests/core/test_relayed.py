@@ -1,17 +1,21 @@
 """Topics passed on by static entries: their targets choose anew, and copies are known by their publication
 (docs/federation.md, docs/adr/0082)."""
 
+from dataclasses import replace
+
 import pytest
 
 from holdfast.amqp.wire.encoding import encode
 from holdfast.amqp.wire.extensions import RELAY
 from holdfast.amqp.wire.performatives import Rejected
 from holdfast.amqp.wire.types import Ulong
-from holdfast.broker.entries import entry
+from holdfast.broker.entries import annotate, entry
+from holdfast.endpoints.passing_on import STUCK_S
 from holdfast.federation.settings import Entry
 from support.federated import DURABLE, federate, publish, publisher, relay, sent_to, subscribe
-from support.rig import Rig
+from support.rig import Node, Rig
 from support.routing import network
+from support.standing import core_of
 
 
 @pytest.fixture
@@ -139,3 +143,117 @@ def test_a_copy_that_comes_after_a_restart_is_dropped(rig: Rig) -> None:
     client, _ = subscribe(rig, c, name="d", source=DURABLE)
     rig.run(2)
     assert client.bodies() == ["1", "2"]
+
+
+# ---------------------------------------------------------------------------------------------------- room
+
+BOUND = 3
+
+
+def bound(node: Node, destination: str, when_full: str = "block") -> None:
+    queue = core_of(node).catalog.transmission(destination)
+    queue.config = replace(queue.config, messages_max=BOUND, when_full=when_full)
+
+
+def held(node: Node, name: str) -> int:
+    return int(node.queue(name).messages)
+
+
+def chain(rig: Rig, when_full: str = "block") -> list[Node]:
+    """a > b > c by static entries; c is away, and b holds at most BOUND messages for it."""
+    nodes = network(rig, "a-b", "b-c")
+    rig.run(3)
+    relay(rig, "a>b", "b>c")
+    for node in nodes[1:]:
+        subscribe(rig, node, name="d", source=DURABLE)
+    bound(nodes[1], "c", when_full)
+    nodes[2].crash()
+    return nodes
+
+
+def test_a_relay_whose_transmission_queue_is_full_holds_up_its_neighbour(rig: Rig) -> None:
+    a, b, c = chain(rig)
+    texts = [f"n.{number}" for number in range(20)]
+    publish(rig, publisher(rig, a), *texts)
+    rig.run(60)
+    assert (held(b, "@c"), held(a, "@b")) == (BOUND, 20 - BOUND), "what finds no room is not taken"
+    assert held(b, "topic/flights") == BOUND, "a message is taken together with its copies"
+    warned = rig.client(b).manage("STATUS", "node")[1]["warnings"]
+    assert any("queue @c: full" in text and "17 messages from a wait for room" in text for text in warned), warned
+    c.start()
+    rig.run(20)
+    assert (held(b, "@c"), held(a, "@b")) == (0, 0)
+    for node in (b, c):
+        client, _ = subscribe(rig, node, name="d", source=DURABLE)
+        assert client.bodies() == texts
+
+
+def test_so_it_is_with_what_waited_for_a_number_before_it(rig: Rig) -> None:
+    """It moves from `$waiting` to the topic later."""
+    a, b, c = chain(rig)
+    topic = b.queue("topic/flights")
+    topic.config = replace(topic.config, order="strict")
+    sender = publisher(rig, a)
+    publish(rig, sender, "first")
+    core_of(a).catalog.ledger.identities["b"] += 1  # a number that never comes
+    publish(rig, sender, *(f"n.{number}" for number in range(8)))
+    rig.run(5)
+    assert (held(b, "$waiting"), held(b, "@c")) == (8, 1)
+    (origin,) = core_of(b).catalog.ledger.by_host[""].values()
+    core_of(b).destination.skip(origin, "it never comes")
+    rig.run(5)
+    assert (held(b, "$waiting"), held(b, "@c")) == (6, BOUND)
+    c.start()
+    rig.run(20)
+    client, _ = subscribe(rig, c, name="d", source=DURABLE)
+    assert client.bodies() == ["first", *(f"n.{number}" for number in range(8))]
+
+
+def test_what_came_before_on_another_way_needs_no_room(rig: Rig) -> None:
+    nodes = network(rig, "a-b", "b-d", "a-c", "c-d", "d-e")
+    rig.run(3)
+    relay(rig, "a>b", "a>c", "b>d", "c>d", "d>e")
+    a, d, e = nodes[0], nodes[2], nodes[4]
+    assert (d.name, e.name) == ("d", "e")
+    bound(d, "e")
+    e.crash()
+    publish(rig, publisher(rig, a), *(f"n.{number}" for number in range(BOUND)))
+    rig.run(10)
+    assert held(d, "@e") == BOUND
+    assert [held(node, "@d") for node in (nodes[1], nodes[3])] == [0, 0], "the copies of the other way are taken"
+
+
+def test_a_relay_whose_transmission_queue_refuses_makes_dead_letters_of_its_copies(rig: Rig) -> None:
+    a, b, _ = chain(rig, "refuse")
+    texts = [f"n.{number}" for number in range(5)]
+    publish(rig, publisher(rig, a), *texts)
+    rig.run(5)
+    assert (held(b, "@c"), held(a, "@b"), held(b, "topic/flights")) == (BOUND, 0, 5)
+    assert held(b, "$dead-letters") == 5 - BOUND
+    ((_, value), *_) = b.queue("$dead-letters").read(0, count_max=1, bytes_max=1_000_000)
+    assert "queue '@c' is full" in str(annotate.notes_of(entry.unpack(value)))
+
+
+def test_nodes_that_wait_for_each_other_in_a_circle_go_on(rig: Rig) -> None:
+    """Each of three nodes is full of messages that the next one is to pass on to the one after it."""
+    nodes = network(rig, "a-b", "b-c", "c-a")
+    rig.run(3)
+    relay(rig, "a>b", "b>c", "c>a")
+    for node in nodes:
+        subscribe(rig, node, name="d", source=DURABLE)
+        node.crash()
+    texts = [f"{node.name}.{number}" for node in nodes for number in range(BOUND)]
+    for node in nodes:  # one after another, so that nobody takes anything
+        node.start()
+        publish(rig, publisher(rig, node), *(text for text in texts if text.startswith(node.name)))
+        node.crash()
+    for node, after in zip(nodes, "bca", strict=True):
+        node.start()
+        bound(node, after)
+    assert [held(node, f"@{after}") for node, after in zip(nodes, "bca", strict=True)] == [BOUND] * 3
+    rig.run(STUCK_S / 2)
+    assert sum(held(node, "topic/flights") for node in nodes) == 3 * BOUND, "each waits for the next"
+    rig.run(10 * STUCK_S)
+    for node in nodes:
+        client, _ = subscribe(rig, node, name="d", source=DURABLE, credit=100)
+        assert sorted(client.bodies()) == texts

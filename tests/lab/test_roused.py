@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from holdfast.amqp.message.message import Message
+from holdfast.amqp.wire.types import Symbol
 from holdfast.endpoints.consumer import ConsumerLink
 from holdfast.federation.confirming import Answer
 from holdfast.peers.link_tables import links_of
@@ -13,6 +14,7 @@ from holdfast.settings.queues import QueueConfig
 from holdfast_lab.base.client_history import Violation
 from holdfast_lab.judge.roused import check_punctual, check_roused, is_at_rest
 from support.one_node import world
+from support.rig import Rig
 from support.standing import Standing, apart, committing, federating, linking, publishing, selecting, serving, waiting
 
 
@@ -85,3 +87,22 @@ def test_a_node_in_the_middle_of_a_message_is_not_roused() -> None:
     receiver.partial = None
     with pytest.raises(Violation, match="was not woken"):
         roused(hub.core)
+
+
+def test_a_subscription_that_passes_unused_numbers_is_done_with_them_at_once() -> None:
+    """The numbers of messages that the disk refused are passed when the queue is offered next; what is finished up to
+    there leaves in the turn after that."""
+    rig = Rig()
+    node = rig.node("hub")
+    client = rig.client(node)
+    client.receiver("topic/prices", name="d", source={"durable": 2, "expiry_policy": Symbol("never")})
+    link = client.sender("topic/prices")
+    rig.settle()
+    node.refuse = 1
+    client.send(link, "x")
+    rig.run(5)
+    core: Any = node.core
+    topic = core.catalog.find("", "topic/prices")
+    assert topic.next_sequence == 2 and topic.messages == 0
+    assert is_at_rest(core, core.clock.now)
+    roused(core)

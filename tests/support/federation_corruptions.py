@@ -177,22 +177,22 @@ def _(s: Any) -> None:
 
 @breaks("peering: federation: something is to be said to who is away", federating)
 def _(s: Any) -> None:
-    s.control.eager["ghost"] = None
+    s.control.messages.eager["ghost"] = None
 
 
 @breaks("peering: federation: a message waits for who is away", federating)
 def _(s: Any) -> None:
-    s.control.unsent["ghost"] = {"kind": "federate", "rows": []}
+    s.control.messages.unsent["ghost"] = {"kind": "federate", "rows": []}
 
 
 @breaks("peering: federation: somebody who is away was heard", federating)
 def _(s: Any) -> None:
-    s.control.waiting["ghost"] = deque([object()])
+    s.control.messages.waiting["ghost"] = deque([object()])
 
 
 @breaks("peering: federation: too many messages of a neighbour wait, or none", federating)
 def _(s: Any) -> None:
-    s.control.waiting["a"] = deque()
+    s.control.messages.waiting["a"] = deque()
 
 
 @breaks("peering: federation: a commit is under way in no turn, or a turn without", federating)

@@ -12,6 +12,7 @@ from holdfast.amqp.wire.composites import decode_composite
 from holdfast.amqp.wire.performatives import Accepted, Attach, Coordinator, Disposition, Transfer
 from holdfast.amqp.wire.types import Symbol
 from holdfast.custody.hop.sender import DESTINATION
+from holdfast.peers.neighbours.shared_bodies import BODY_OF, KEPT_AS, NAMES_BEGIN
 
 if TYPE_CHECKING:
     from support.rig import Node
@@ -66,6 +67,8 @@ class Watch:
         """Links in custody for this node."""
         self.waiting: dict[tuple[int, int], bytes] = {}
         self.parts: dict[tuple[int, int], tuple[int, bytes]] = {}
+        self.bodies: dict[int, bytes] = {}
+        """Bare messages that transfers name, by number."""
 
     def hear(self, data: bytes) -> None:
         for channel, performative, payload in self.heard.feed(data):
@@ -81,12 +84,23 @@ class Watch:
                 number, before = self.parts.pop(place, (performative.delivery_id, b""))
                 if performative.more:
                     self.parts[place] = number, before + payload
-                elif place in self.ends_here and TO_A_TOPIC in payload:
+                    continue
+                payload = self._whole(before + payload)
+                if place in self.ends_here and TO_A_TOPIC in payload:
                     pass
                 elif self.targets[place] not in self.node.unwatched and not self.targets[place].startswith(
                     ("$temporary/", "topic/")  # in memory; stored only for whom it is owed
                 ):
-                    self.waiting[channel, number] = before + payload
+                    self.waiting[channel, number] = payload
+
+    def _whole(self, payload: bytes) -> bytes:
+        if NAMES_BEGIN not in payload:
+            return payload
+        sections = split(payload)
+        told = sections.delivery_annotations or {}
+        if KEPT_AS in told:
+            self.bodies[told[KEPT_AS]] = payload[sections.bare :]
+        return payload[: sections.bare] + self.bodies.get(told[BODY_OF], b"") if BODY_OF in told else payload
 
     def say(self, data: bytes) -> None:
         for channel, performative, _ in self.said.feed(data):

@@ -5,6 +5,8 @@ Rules of this file: bytes wait in an inbox until somebody delivers them; nothing
 
 from typing import Protocol
 
+import pytest
+
 from holdfast.engine import events
 from support.watch import Watch
 
@@ -110,3 +112,18 @@ class Wire:
     @property
     def dead(self) -> bool:
         return not (self.ends[0].alive or self.ends[1].alive)
+
+
+def listen(monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, str], bytearray]:
+    """All that nodes write to each other from now on, by (from, to)."""
+    heard: dict[tuple[str, str], bytearray] = {}
+    write = Wire.write
+
+    def written(wire: Wire, end: End, data: bytes) -> None:
+        other = wire.other(end)
+        if end.node is not None and other.node is not None:
+            heard.setdefault((end.node.name, other.node.name), bytearray()).extend(data)
+        write(wire, end, data)
+
+    monkeypatch.setattr(Wire, "write", written)
+    return heard

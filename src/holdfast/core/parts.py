@@ -279,7 +279,9 @@ class Parts:
             config, self.catalog, store, self.forwarding, self.identities, self.dead_lettering, self.outbox,
             self.bindings, self.turns,
         )  # fmt: skip
-        self.passing_on = PassingOn(self.work, self.turns, self.bindings, self.spreading, self.duplicates)
+        self.passing_on = PassingOn(
+            self.work, self.clock, self.turns, self.catalog, self.bindings, self.spreading, self.duplicates
+        )
         self.queue_links = QueueLinks(
             HandingParts(
                 config, clock, self.catalog, self.turns, self.room, self.disk, self.outbox, self.links, memory,
@@ -386,7 +388,7 @@ class Parts:
             (self.admission.waiting, self.admission), (self.work.awaiting, self.subscription_ends),
             (self.queue_links.windowed, self.queue_links),
             *([(self.rates.active, self.rates)] if self.rates.active else []),
-            (self.bindings.active, self.bindings),
+            (self.bindings.active, self.bindings), (self.passing_on.waiting, self.passing_on),
             (self.guard.waiting, self.guard), (self.users.uses, self.users), (self.refusals.due, self.refusals),
             (self.containment.resting, self.containment),
         ]  # fmt: skip

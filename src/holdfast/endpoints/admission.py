@@ -36,13 +36,13 @@ class Key(NamedTuple):
 
 class Admission:
     """`refused`: messages and bytes by row. `waiting`: queues of which a band is full, and its priority, until the
-    whole queue is open to it."""
+    whole queue is open to it; and the queue whose producers wait for that, which is another one for copies."""
 
     def __init__(self, clock: Clock, catalog: Catalog) -> None:
         self._clock = clock
         self._catalog = catalog
         self.refused: dict[Key, tuple[int, int]] = {}
-        self.waiting: dict[tuple[Queue, int], None] = {}
+        self.waiting: dict[tuple[Queue, int, Queue], None] = {}
 
     # ------------------------------------------------------------------------------------------------ refusals
 
@@ -74,24 +74,26 @@ class Admission:
 
     # ------------------------------------------------------------------------------------------------ bands that open
 
-    def wait(self, queue: Queue, priority: int) -> None:
-        """Somebody has messages of that priority for the queue and is given less credit than it has room, or waits."""
+    def wait(self, queue: Queue, priority: int, whose: Queue | None = None) -> None:
+        """Somebody has messages of that priority for the queue and is given less credit than it has room, or waits.
+        `whose`: the queue to which they send, where the other one only gets copies."""
         if queue.bands is not None and queue.bands.part(priority, self._clock.now) < 1:
-            self.waiting[queue, priority] = None
+            self.waiting[queue, priority, whose or queue] = None
 
     def next_deadline(self) -> float | None:
         moments = [
-            queue.bands.opens_at(priority) for queue, priority in self.waiting if queue.bands is not None
+            queue.bands.opens_at(priority) for queue, priority, _ in self.waiting if queue.bands is not None
         ]  # fmt: skip
         return min(moments, default=None)
 
     def tick(self, now: float) -> None:
-        for queue, priority in list(self.waiting):
+        for waiting in list(self.waiting):
+            queue, priority, whose = waiting
             if queue.bands is None or not self._catalog.has(queue):
-                del self.waiting[queue, priority]
+                del self.waiting[waiting]
             elif now >= queue.bands.opens_at(priority):
-                del self.waiting[queue, priority]
-                queue.touch()  # its producers are given what there is
+                del self.waiting[waiting]
+                whose.touch()  # its producers are given what there is
 
 
 def client_of(peer: Peer) -> str:

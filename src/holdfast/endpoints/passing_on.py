@@ -2,8 +2,11 @@
 (docs/federation.md, docs/adr/0082).
 
 Rules of this file: who published a message has chosen its destinations, and nothing is chosen anew but for what a
-static entry brought. Copies are known by the publication that they tell.
+static entry brought. Copies are known by the publication that they tell. What finds no room to be passed on is not
+taken yet. In a circle of static entries nodes may wait for each other, so where nothing moves one goes past a bound.
 """
+
+from typing import Any, Final, NamedTuple
 
 from holdfast.amqp.wire.extensions import PUBLICATION, RELAY, TAGS
 from holdfast.broker.entries import annotate, packed
@@ -12,11 +15,25 @@ from holdfast.broker.queue import Queue
 from holdfast.custody.arrival.duplicates import Duplicates
 from holdfast.endpoints.spreading import Passed, Published, Spreading
 from holdfast.endpoints.topic_bindings import federated_name
+from holdfast.engine.clock import Clock
 from holdfast.federation.publications import Seen
 from holdfast.peering.binding_control import BindingControl
+from holdfast.state.catalog import Catalog
 from holdfast.state.turns import Turns
 
-_PUBLICATION_NAME = PUBLICATION.encode()
+STUCK_S: Final = 30.0
+"""How long nothing may have left a full transmission queue, while its neighbour is there, before one more message is
+passed on by it."""
+
+_PUBLICATION_NAME: Final = PUBLICATION.encode()
+
+
+class _Told(NamedTuple):
+    """What relays tell of a message. `publication`: which one it is; None where that is not told."""
+
+    publication: tuple[str, int] | None
+    is_relay: bool
+    tags: tuple[str, ...]
 
 
 class PassingOn:
@@ -25,38 +42,116 @@ class PassingOn:
     def __init__(
         self,
         work: Work[Queue],
+        clock: Clock,
         turns: Turns,
+        catalog: Catalog,
         bindings: BindingControl,
         spreading: Spreading,
         duplicates: Duplicates,
     ) -> None:
+        self._clock = clock
         self._turns = turns
+        self._catalog = catalog
         self._bindings = bindings
         self._spreading = spreading
         self._duplicates = duplicates
         self.old = 0
         """Messages of which it is not remembered any more whether they came before: they were delivered."""
+        self.waiting: dict[Queue, tuple[float, int]] = {}
+        """Full transmission queues for which something waits: since when nothing has left them, and how many had."""
+        self._stuck: dict[Queue, None] = {}
+        """Those into which one more goes."""
         work.arrives = self._arrives
+        work.onward = self
 
     def _arrives(self, topic: Queue, value: bytes) -> bool:
-        name, federation = federated_name(topic), self._bindings.federation
+        name = federated_name(topic)
         if name is None:
             return True
-        count, items = packed.annotations_of(value)
-        told = annotate.decoded(count, items) if _PUBLICATION_NAME in items else {}
-        publication = annotate.publication_in(told.get(PUBLICATION))
-        if publication is not None:
-            seen = self._spreading.publications.take(*publication)
+        told = _told(value)
+        if told.publication is not None:
+            seen = self._spreading.publications.take(*told.publication)
             if seen is Seen.COPY:
                 self._duplicates.suppressed += 1
                 return False
             self.old += seen is Seen.OLD
-            self._turns.gathered.decided.append(Published(self._turns.event, *publication))
-        if federation is None or not federation.spreads(name):
+            self._turns.gathered.decided.append(Published(self._turns.event, *told.publication))
+        if not self._passes_on(name, told):
             return True
-        is_relay = publication is not None and told.get(RELAY) is True  # else its copies would not be known as such
-        if is_relay or federation.relays.has(name):
-            choice = self._spreading.choose(topic, value, tags=tuple(told.get(TAGS, ())), anew=is_relay)
-            passed = None if publication is None else Passed(publication, choice.tags)
-            self._spreading.spread(topic, self._spreading.branches_of(choice), value, passed=passed)
+        choice = self._spreading.choose(topic, value, tags=told.tags, anew=told.is_relay)
+        passed = None if told.publication is None else Passed(told.publication, choice.tags)
+        branches = self._spreading.branches_of(choice)
+        for branch in branches:
+            self.waiting.pop(branch.queue, None)
+            self._stuck.pop(branch.queue, None)
+        self._spreading.spread(topic, branches, value, passed=passed, passes_on=True)
         return True
+
+    def _passes_on(self, name: str, told: _Told) -> bool:
+        federation = self._bindings.federation
+        if federation is None or not federation.spreads(name):
+            return False
+        return told.is_relay or federation.relays.has(name)
+
+    # ------------------------------------------------------------------------------------------------ room
+
+    def no_room(self, topic: Queue, value: bytes, count: int) -> Queue | None:
+        """The transmission queue without room by which a message in custody is to be passed on from that topic, `count`
+        of them at once; None where there is none."""
+        size = packed.size_of(value)
+        full = [queue for queue in self._catalog.transit.values() if _is_full(queue, size, count)]
+        name = federated_name(topic) if full else None
+        if name is None:
+            return None
+        told = _told(value)
+        if not self._passes_on(name, told) or (
+            told.publication is not None and self._spreading.publications.has(*told.publication)
+        ):
+            return None
+        choice = self._spreading.choose(topic, value, tags=told.tags, anew=told.is_relay)
+        for branch in self._spreading.branches_of(choice):
+            if branch.queue in full and not self.is_stuck(branch.queue):
+                return branch.queue
+        return None
+
+    def is_stuck(self, queue: Queue) -> bool:
+        """Whether nothing has left that full transmission queue for long, though its neighbour is there: one more goes
+        into it."""
+        if queue in self._stuck:
+            return True
+        _, left = self.waiting.get(queue, (0.0, -1))
+        if left != queue.out_total:
+            self.waiting[queue] = self._clock.now, queue.out_total
+        return False
+
+    def next_deadline(self) -> float | None:
+        return min((since + STUCK_S for since, _ in self.waiting.values()), default=None)
+
+    def tick(self, now: float) -> None:
+        """Looks at the queues from which nothing has left for so long; who asks again begins anew."""
+        for queue in [queue for queue, (since, _) in self.waiting.items() if now >= since + STUCK_S]:
+            _, left = self.waiting.pop(queue)
+            if self._catalog.has(queue):
+                if left == queue.out_total and self._bindings.is_up(self._bindings.via(queue.name[1:])):
+                    self._stuck[queue] = None
+                queue.touch()  # whoever waits looks again
+        for queue in [queue for queue in self._stuck if not self._catalog.has(queue)]:
+            del self._stuck[queue]
+
+
+def _is_full(queue: Queue, size: int, count: int) -> bool:
+    """Whether messages wait for room in it: all of those that come at once, if it can ever hold them."""
+    if queue.config.when_full != "block":
+        return False
+    if count > 1 and queue.can_hold(count, count * size):
+        return not queue.fits_all(count, count * size)
+    return not queue.fits(size)
+
+
+def _told(value: bytes) -> _Told:
+    count, items = packed.annotations_of(value)
+    told: dict[Any, Any] = annotate.decoded(count, items) if _PUBLICATION_NAME in items else {}
+    publication = annotate.publication_in(told.get(PUBLICATION))
+    # without one its copies would not be known as such
+    is_relay = publication is not None and told.get(RELAY) is True
+    return _Told(publication, is_relay, tuple(told.get(TAGS, ())))

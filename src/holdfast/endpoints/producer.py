@@ -470,9 +470,10 @@ class ProducerLink(OvertakingIntake):
                 self.wait_for_room()
                 return WAITS
             return rejection(conditions.RESOURCE_LIMIT_EXCEEDED, LEARNS, later=True)
-        full = parts.spreading.full(branches, size)
+        full = parts.spreading.full(branches, size, priority=priority)
         if full is not None:
             if full.config.when_full != "refuse" and self.may_wait:
+                parts.admission.wait(full, priority, self.queue)
                 self.wait_for_room()
                 return WAITS
             parts.admission.refuse(full, self.peer, priority, size)

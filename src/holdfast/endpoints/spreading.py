@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from holdfast.amqp.wire.encoding import encode
 from holdfast.amqp.wire.extensions import OWN_PREFIX, PUBLICATION, RELAY, SUBJECT, TAGS
 from holdfast.amqp.wire.types import Ulong
+from holdfast.broker.bands import PRIORITY_MOST
 from holdfast.broker.dropping import make_room
 from holdfast.broker.entries import annotate, entry, packed
 from holdfast.broker.message_records import record_message
@@ -197,12 +198,14 @@ class Spreading:
 
     # ------------------------------------------------------------------------------------------------ room
 
-    def full(self, branches: Iterable[Branch], size: int, count: int = 1) -> Queue | None:
-        """The first transmission queue without room for so many more messages of that size in all, unless it drops or
-        dead-letters what does not fit."""
+    def full(
+        self, branches: Iterable[Branch], size: int, count: int = 1, *, priority: int = PRIORITY_MOST
+    ) -> Queue | None:
+        """The first transmission queue without room for so many more messages of that size in all and that priority,
+        unless it drops or dead-letters what does not fit."""
         for branch in branches:
             queue = branch.queue
-            fits = queue.fits(size) if count == 1 else queue.fits_all(count, size)
+            fits = queue.fits(size, priority) if count == 1 else queue.fits_all(count, size, priority)
             if not fits and queue.config.when_full in ("block", "refuse"):
                 return queue
         return None
@@ -245,9 +248,11 @@ class Spreading:
         group: Callable[[str], entry.Group | None] = lambda node: None,
         *,
         passed: Passed | None = None,
+        passes_on: bool = False,
     ) -> None:
         """Puts a copy of the message for each of these nodes into the turn. `group`: of a transaction, its place among
-        those for that node. `passed`: of a message that came by a relay."""
+        those for that node. `passed`: of a message that came by a relay. `passes_on`: it was accepted elsewhere,
+        so that its copy for a queue that is full and refuses is a dead letter; who publishes was asked before."""
         plain = relayed = size = None
         for node, queue, is_relay in branches:
             if plain is None or size is None:
@@ -255,7 +260,7 @@ class Spreading:
                 size = plain.size
                 if passed is None:
                     plain = annotate.without_relayed(plain)
-            fits = queue.fits(size) or queue.config.when_full in ("block", "refuse")  # it was asked before
+            fits = queue.fits(size) or queue.config.when_full in (("block",) if passes_on else ("block", "refuse"))
             if not fits and not (queue.config.when_full == "drop-oldest" and make_room(queue, size)):
                 text = f"queue {queue.name!r} is full"
                 self._dead_lettering.dead_letter(topic.host, value, text, f"{topic.name}@{node}")

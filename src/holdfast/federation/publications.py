@@ -63,6 +63,10 @@ class Publications:
 
     # ------------------------------------------------------------------------------------------------ what comes
 
+    def has(self, store: str, number: int) -> bool:
+        """Whether it is known that it came before."""
+        return number in self.ranges.get(store, ())
+
     def take(self, store: str, number: int) -> Seen:
         """Whether it came before; it has come now."""
         numbers = self.ranges.pop(store, None) or RangeSet()

@@ -6,54 +6,31 @@ set is stored in the batch of the turn that changed it, and said once that is on
 node that has no entry, and whose neighbours forward it nothing, holds nothing, and nothing costs it anything.
 """
 
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, Protocol
+from typing import Any
 
 from holdfast.engine.clock import Clock
-from holdfast.errors import ConfigError
 from holdfast.federation import stored
-from holdfast.federation.aliases import Malformed
 from holdfast.federation.confirming import Answer
-from holdfast.federation.federation import CREDIT_KEPT, Federation
+from holdfast.federation.federation import Federation
 from holdfast.federation.index import Asks, unasked
 from holdfast.federation.keeping import SET
-from holdfast.federation.messages import DYNAMIC, KINDS, Federate, Message
-from holdfast.federation.parents import Routes
+from holdfast.federation.messages import DYNAMIC, KINDS
 from holdfast.federation.relaying import Choice
 from holdfast.federation.rows import Row
-from holdfast.federation.settings import Entry, check_entries
+from holdfast.federation.settings import Entry
+from holdfast.peering.binding_entries import BindingEntries
+from holdfast.peering.binding_messages import BindingMessages
+from holdfast.peering.binding_routes import BindingRoutes, Network
 from holdfast.peers.neighbours.features import BINDINGS
 from holdfast.peers.neighbours.session_port import ControlKinds, Session
-from holdfast.routing.paths import Edges
-from holdfast.routing.topology import MICRO
 from holdfast.settings.node import NodeConfig
 from holdfast.state.room import Room
 from holdfast.state.tables import Tables
 from holdfast.state.turns import Turn, Turns, Undone
 
-EFFORT_A_TURN: Final = 2_000
-"""What is taken in of one neighbour in one turn, in units of small messages (`Federation.effort`)."""
-
-WAITING_MAX: Final = 1_000
-"""Messages of one neighbour that wait for a later turn; one more ends its session."""
-
-MESSAGES_A_TURN: Final = 64
-"""That one neighbour is told in one turn."""
-
 Bound = Iterable[tuple[str, Iterable[Row]]]
 """Topics, and all that this node's clients want of each."""
-
-
-class Network(Protocol):
-    """The node's routing."""
-
-    def followed_by(self, computed: Callable[[], None], forgot: Callable[[str], None]) -> None:
-        """Calls them when the table was computed, and when a node left for good."""
-
-    @property
-    def edges(self) -> Edges:
-        """The links over which messages go now, with the cost of each."""
 
 
 class BindingControl:
@@ -73,7 +50,6 @@ class BindingControl:
         via: Callable[[str], str],
     ) -> None:
         """`life`: wall milliseconds at this start. `via`: the neighbour to which messages for that node go next."""
-        self._config = config
         self._name = config.name
         self._clock = clock
         self._turns = turns
@@ -82,8 +58,9 @@ class BindingControl:
         self._life = life
         self.via = via
         self._stored = stored.sets_of(store.table(stored.TABLE))
-        self.created = stored.entries_of(store.table(stored.ENTRIES))
-        """Entries that requests made, by topic and neighbour."""
+        self.made = BindingEntries(config, store, turns)
+        self.messages = BindingMessages(neighbours, self.lost)
+        self._routes = BindingRoutes(config.name, neighbours)
         self.federation: Federation | None = None
         self.bound: Callable[[], Bound] = tuple
         """All that the clients of this node want, by topic: asked when federation begins."""
@@ -93,25 +70,10 @@ class BindingControl:
         """Called when `learns` may have become False."""
         self._learns_until: float | None = None
         """Of a store that was empty at this start, while it is not known what other nodes want."""
-        self._network: Network | None = None
-        self._spread: Callable[[Iterable[str]], None] | None = None
-        self._spread_over: dict[str, None] = {}
-        """The neighbours over which topics are forwarded, in either direction, that `_spread` was told."""
-        self._may_spread = True
         self.active: list[Federation] = []
         """What has deadlines; empty without federation."""
-        self.eager: dict[str, None] = {}
-        """Neighbours to whom something may have to be said."""
-        self.unsent: dict[str, dict[str, Any]] = {}
-        """What was taken to be said, and found no credit: at most one message for each neighbour."""
-        self.waiting: dict[str, deque[Message]] = {}
-        """By neighbour: what it said beyond what one turn takes in."""
-        self._spent: dict[str, int] = {}
-        """By neighbour: the effort of this turn."""
-        self._unsettled = False
         self.written: Turn | None = None
         """The turn that has the records of the commit that is under way, or is about to be."""
-        self._rerouted = True
         self._due_at: float | None = None
         """When federation acts next; None where that is to be asked again."""
         kinds.add(dict.fromkeys(KINDS, self._hear))
@@ -125,34 +87,18 @@ class BindingControl:
 
     @property
     def entries(self) -> tuple[Entry, ...]:
-        """All that hold: of the configuration, then those that requests made."""
-        configured = self._config.federation
-        taken = {(entry.topic, entry.neighbour) for entry in configured}
-        made = (
-            entry
-            for key, entry in self.created.items()
-            if key not in taken and entry.neighbour in self._neighbours_named
-        )
-        return (*configured, *made)
-
-    @property
-    def _neighbours_named(self) -> set[str]:
-        return {neighbour.name for neighbour in self._config.neighbours}
+        """All that hold."""
+        return self.made.all
 
     def configure(self, config: NodeConfig) -> None:
         """The file has other entries, or other neighbours, from now on."""
-        before = self.entries
-        self._config = config
-        if self.entries != before:
+        if self.made.configure(config):
             self._configure()
-
-    def is_configured(self, entry: Entry) -> bool:
-        """Whether the configuration file has it."""
-        return entry in self._config.federation
 
     def is_up(self, neighbour: str) -> bool:
         """Whether there is a session with it."""
-        return self._neighbours[neighbour].established
+        session = self._neighbours.get(neighbour)
+        return session is not None and session.established
 
     def _begin(self) -> Federation:
         now = self._clock.now
@@ -165,14 +111,14 @@ class BindingControl:
         for name, session in self._neighbours.items():
             if session.established and BINDINGS in session.features:
                 federation.up(name, now)
-        self._rerouted = True
+        self._routes.rerouted = True
         self._moved()
         return federation
 
     def _moved(self) -> None:
         """Federation was told something: others may have to be, and who waited for a confirmation."""
         if self.federation is not None:
-            self.eager.update(dict.fromkeys(self.federation.neighbours))
+            self.messages.eager.update(dict.fromkeys(self.federation.neighbours))
             for answer in self.federation.answers():
                 self.answered(answer)
             if self._is_learning():
@@ -183,33 +129,14 @@ class BindingControl:
 
     def add(self, entry: Entry) -> bool:
         """An entry that holds from now on, over restarts too. False where it is there. Raises ConfigError."""
-        entry.validate()
-        key = entry.topic, entry.neighbour
-        present = next((one for one in self.entries if (one.topic, one.neighbour) == key), None)
-        if present == entry:
-            return False
-        if present is not None:
-            raise ConfigError(f"topic {entry.topic!r} goes to {entry.neighbour!r} in another way; remove that first")
-        check_entries((*self.entries, entry), self._name, self._neighbours_named)
-        self._change(key, entry)
-        return True
+        is_new = self.made.add(entry)
+        if is_new:
+            self._configure()
+        return is_new
 
     def remove(self, topic: str, neighbour: str) -> None:
         """That entry, which a request made, does not hold any more."""
-        self._change((topic, neighbour), None)
-
-    def _change(self, key: tuple[str, str], entry: Entry | None) -> None:
-        turn = self._turns.gathered
-        place = stored.ENTRIES, stored.entry_key(*key)
-        turn.changes += 1
-        turn.batch.puts.pop(place, None)
-        turn.batch.deletes[:] = [each for each in turn.batch.deletes if each != place]
-        if entry is None:
-            turn.batch.deletes.append(place)
-            self.created.pop(key, None)
-        else:
-            turn.batch.puts[place] = stored.pack_entry(entry)
-            self.created[key] = entry
+        self.made.remove(topic, neighbour)
         self._configure()
 
     def _configure(self) -> None:
@@ -218,7 +145,7 @@ class BindingControl:
         else:
             self.federation.configure(self.entries, self._clock.now)
             self._moved()
-        self._may_spread = True
+        self._routes.may_spread = True
 
     # ------------------------------------------------------------------------------------------------ topics
 
@@ -273,29 +200,13 @@ class BindingControl:
     def spreads(self, spread: Callable[[Iterable[str]], None]) -> None:
         """Who is told the neighbours over which topics are forwarded, in either direction: those there are now, and
         those that come."""
-        self._spread = spread
-        self._tell_spread()
-
-    def _tell_spread(self) -> None:
-        federation = self.federation
-        if federation is None or self._spread is None:
-            return
-        names = [entry.neighbour for entry in self.entries]
-        names += [name for name, neighbour in federation.neighbours.items() if neighbour.modes]
-        new = [name for name in dict.fromkeys(names) if name not in self._spread_over]
-        if new:
-            self._spread_over.update(dict.fromkeys(new))
-            self._spread(new)
+        self._routes.spreads(spread)
+        if self.federation is not None:
+            self._routes.tell_spread(self.federation, self.entries)
 
     def routed_by(self, network: Network) -> None:
         """There is routing."""
-        self._network = network
-        network.followed_by(self.rerouted, self._forgot)
-        self._rerouted = True
-
-    def rerouted(self) -> None:
-        """Routing, or what this node may send to, is another one."""
-        self._rerouted = True
+        self._routes.routed_by(network, self._forgot)
 
     def _forgot(self, name: str) -> None:
         """A node left for good: what it wanted goes."""
@@ -304,41 +215,31 @@ class BindingControl:
             self._moved()
 
     def _route(self) -> None:
-        if not self._rerouted or self.federation is None:
-            return
-        self._rerouted = False
-        if self._network is not None:
-            up: Edges = self._network.edges
-        else:
-            up = {self._name: {name: MICRO for name, one in self._neighbours.items() if one.offered}}
-        routes = Routes(up)
-        if routes != self.federation.routes:
-            self.federation.route(routes, self._clock.now)
+        if self.federation is not None and self._routes.tell(self.federation, self._clock.now):
             self._moved()
 
     # ------------------------------------------------------------------------------------------------ sessions
 
     def established(self, session: Session) -> None:
         """The session is up."""
-        self.unsent.pop(session.name, None)
+        self.messages.begin(session.name)
         if self.federation is not None and BINDINGS in session.features:
             self.federation.up(session.name, self._clock.now)
-            self._rerouted = True
+            self._routes.rerouted = True
             self._moved()
 
     def lost(self, session: Session) -> None:
         """The session is gone; it need not have been up."""
-        for of_sessions in (self.eager, self.unsent, self.waiting):
-            of_sessions.pop(session.name, None)
+        self.messages.forget(session.name)
         if self.federation is not None:
             self.federation.down(session.name, self._clock.now)
-            self._rerouted = True
+            self._routes.rerouted = True
             self._moved()
 
     def credited(self, session: Session) -> None:
         """Its control link has credit."""
         if self.federation is not None and session.name in self.federation.neighbours:
-            self.eager[session.name] = None
+            self.messages.eager[session.name] = None
 
     def _hear(self, session: Session, fields: dict[Any, Any]) -> None:
         if BINDINGS not in session.features or not session.established:
@@ -348,75 +249,22 @@ class BindingControl:
             if not fields.get("rows") or fields.get("kind") != "federate":
                 return  # it forwards nothing here, so there is nothing to say
             federation = self._begin()
-        name = session.name
-        try:
-            message = federation.read(name, fields)
-            if message is None:
-                return
-            waiting = self.waiting.get(name)
-            if waiting is None and self._spent.get(name, 0) < EFFORT_A_TURN:
-                self._apply(federation, name, message)
-            elif waiting is None or len(waiting) < WAITING_MAX:
-                self.waiting.setdefault(name, deque()).append(message)
-            else:
-                raise Malformed(f"more than {WAITING_MAX} wait; expected them at the rate at which they are read")
-        except Malformed as error:
-            self._end(session, error)
-
-    def _apply(self, federation: Federation, name: str, message: Message) -> None:
-        self._spent[name] = self._spent.get(name, 0) + federation.effort(name, message)
-        self._may_spread = self._may_spread or isinstance(message, Federate)
-        self._unsettled = True
-        federation.apply(name, message)
-
-    def _end(self, session: Session, error: Malformed) -> None:
-        session.drop(f"invalid message of federation: {error}")
-        self.lost(session)
-
-    def _settle(self) -> None:
-        """Applies what waits, as far as a turn allows, and what follows from all that was applied."""
-        self._spent.clear()
-        federation = self.federation
-        for name in list(self.waiting):
-            waiting = self.waiting[name]
-            try:
-                while waiting and federation is not None and self._spent.get(name, 0) < EFFORT_A_TURN:
-                    self._apply(federation, name, waiting.popleft())
-            except Malformed as error:
-                self._end(self._neighbours[name], error)
-            if not waiting:
-                self.waiting.pop(name, None)
-        if self._unsettled and federation is not None:
-            self._unsettled = False
-            federation.settle(self._clock.now)
-            self._moved()
+        self.messages.receive(federation, session, fields)
 
     def speak(self) -> None:
-        """Says what is to be said, as far as there is credit."""
-        self._settle()
-        if self._may_spread:
-            self._may_spread = False
-            self._tell_spread()
+        """Takes in what was heard, and says what is to be said, as far as a turn and the credit allow."""
+        federation, now = self.federation, self._clock.now
+        if federation is None:
+            return
+        if self.messages.settle(federation, now):
+            self._moved()
+        if self._routes.may_spread or self.messages.heard_modes:
+            self._routes.may_spread = self.messages.heard_modes = False
+            self._routes.tell_spread(federation, self.entries)
         self._route()
-        now = self._clock.now
-        for name in list(self.eager):
-            if not self._tell(self._neighbours[name], now):
-                self.eager.pop(name, None)
-
-    def _tell(self, session: Session, now: float) -> bool:
-        """Whether there is more to say, and credit for it."""
-        federation, name = self.federation, session.name
-        self._due_at = None
-        for _ in range(MESSAGES_A_TURN):
-            message = self.unsent.pop(name, None)
-            if message is None and federation is not None:
-                message = next(iter(federation.take(name, CREDIT_KEPT + 1, now)), None)
-            if message is None:
-                return False
-            if not session.send(message):
-                self.unsent[name] = message
-                return False
-        return True
+        if self.messages.eager:
+            self._due_at = None
+            self.messages.send(federation, now)
 
     # ------------------------------------------------------------------------------------------------ time
 
@@ -424,7 +272,8 @@ class BindingControl:
         if self.federation is None:
             return None
         now = self._clock.now
-        if self.eager or self._rerouted or self._may_spread or self._unsettled or self.waiting:
+        routes = self._routes
+        if self.messages.is_due or routes.rerouted or routes.may_spread:
             return now
         if self._due_at is None:
             self._due_at = self.federation.next_deadline(now)
@@ -494,11 +343,9 @@ class BindingControl:
                 federation.up(name, now)
             elif not is_up and name in federation.neighbours:
                 federation.down(name, now)
-        for of_sessions in (self.eager, self.unsent, self.waiting):
-            for name in [name for name in of_sessions if name not in federation.neighbours]:
-                del of_sessions[name]
+        self.messages.keep_only(federation)
         federation.configure(self.entries, now)
         for topic, wanted in self.bound():
             federation.bind(topic, wanted, now)
-        self._rerouted = self._may_spread = True
+        self._routes.rerouted = self._routes.may_spread = True
         self._moved()

@@ -41,7 +41,7 @@ def row(control: BindingControl, federation: Federation, entry: Entry) -> dict[s
         "neighbour": entry.neighbour,
         "mode": entry.mode,
         "state": _state(control, federation, entry),
-        "configured": control.is_configured(entry),
+        "configured": control.made.is_configured(entry),
     }
     if entry.mode != DYNAMIC:
         return told | {"patterns": list(entry.patterns), "origins": Ulong(0), "rows": Ulong(0), "bindings": []}

@@ -38,6 +38,7 @@ from holdfast.peers.limits.memory import CONNECTION_BYTES, Memory
 from holdfast.peers.limits.refusals import Refusals
 from holdfast.peers.logins import Logins
 from holdfast.peers.neighbours import features
+from holdfast.peers.neighbours.shared_bodies import WINDOW_BYTES
 from holdfast.peers.peer import Peer, host_of
 from holdfast.peers.user_list import StoredUser
 from holdfast.peers.users import Users
@@ -107,7 +108,7 @@ class Doors:
         self._accounts = Accounts(config.users, config.neighbours, clock, has_file=config.has_users_file)
         self.entrance = Entrance(config, self._accounts, logins, hosts, audit)
         self._came_as_neighbour = came_as_neighbour
-        self.offers: tuple[str, ...] = features.ALL
+        self.offers = _offers(len(neighbours), config.limits.memory_bytes_max)
         """The features that this node offers, and uses with who offers them too; simulated nodes of an earlier version
         have fewer."""
 
@@ -317,13 +318,12 @@ class Doors:
         if peer.dialled:
             neighbour = peer.neighbour
             assert neighbour is not None
-            if name != neighbour.name:
+            if features.CUSTODY not in peer.features:
+                text = "what answers at its remote is not a Holdfast node: it does not offer custody"
+                self._connections.drop(peer, f"{text}; correct its remote, or let a program pass messages on to it")
+            elif name != neighbour.name:
                 text = f"node {name!r} answers at its remote, not {neighbour.name!r}"
                 self._connections.drop(peer, f"{text}; correct name or remote of [[neighbour]]")
-            elif features.CUSTODY not in peer.features:
-                self._connections.drop(
-                    peer, "what answers at its remote is not a Holdfast node: it does not offer custody"
-                )
             else:
                 neighbour.opened(peer, properties)
         elif self._speaks_as(peer, event.open) is not None:
@@ -377,6 +377,13 @@ class Doors:
         if own is None or own.address is None:  # such a link alone makes no neighbour
             added = f"{added}, {listed} to the file of {here!r}"
         return f"the topology of {here!r} has no link between the two: add {added}, and restart {here!r}"
+
+
+def _offers(neighbours: int, memory_bytes_max: int) -> tuple[str, ...]:
+    """All features; but the bodies that all neighbours may have it keep take at most a quarter of its memory."""
+    if 2 * WINDOW_BYTES * neighbours <= memory_bytes_max // 4:
+        return features.ALL
+    return tuple(one for one in features.ALL if one != features.BODIES)
 
 
 def _hosts_of(peer: Peer) -> tuple[str, ...]:

@@ -15,8 +15,8 @@ from holdfast.engine.invariants import must
 from holdfast.federation import validation as federation
 from holdfast.pacing import validation as pacing
 from holdfast.pacing.table import ROWS_MAX
-from holdfast.peering.binding_control import WAITING_MAX as WAITING_HEARD_MAX
 from holdfast.peering.binding_control import BindingControl
+from holdfast.peering.binding_messages import WAITING_MAX as WAITING_HEARD_MAX
 from holdfast.peering.rate_control import WAITING_MAX, RateControl
 from holdfast.peering.sessions import Neighbour
 from holdfast.peers.connections import Connections
@@ -59,11 +59,12 @@ def bindings(control: BindingControl, turns: Turns) -> None:
     if node is None:
         return
     federation.validate(node)
-    must(control.eager.keys() <= node.neighbours.keys(), "federation: something is to be said to who is away")
-    must(control.unsent.keys() <= node.neighbours.keys(), "federation: a message waits for who is away")
-    must(control.waiting.keys() <= node.neighbours.keys(), "federation: somebody who is away was heard")
+    messages = control.messages
+    must(messages.eager.keys() <= node.neighbours.keys(), "federation: something is to be said to who is away")
+    must(messages.unsent.keys() <= node.neighbours.keys(), "federation: a message waits for who is away")
+    must(messages.waiting.keys() <= node.neighbours.keys(), "federation: somebody who is away was heard")
     must(
-        all(0 < len(waiting) <= WAITING_HEARD_MAX for waiting in control.waiting.values()),
+        all(0 < len(waiting) <= WAITING_HEARD_MAX for waiting in messages.waiting.values()),
         "federation: too many messages of a neighbour wait, or none",
     )
     under_way = node.sets.under_way is not None

@@ -16,6 +16,7 @@ from holdfast.amqp.wire.performatives import Error
 from holdfast.broker.entries.blob import Blob
 from holdfast.broker.entries.host_names import DEFAULT_HOST
 from holdfast.engine.events import OutputMeasured
+from holdfast.peers.neighbours.shared_bodies import GivenBodies, TakenBodies
 from holdfast.peers.neighbours.trace_aliases import Count
 from holdfast.peers.use import Use
 
@@ -105,8 +106,8 @@ class Peer:
     `pauses`: why it is not read. `ahead_bytes`: bytes of its large messages that are in no batch yet."""
 
     __slots__ = (
-        "_log", "account", "address", "ahead_bytes", "aliases_given", "aliases_taken", "amqp", "audit", "budget_number",
-        "certificate", "counted_links",
+        "_log", "account", "address", "ahead_bytes", "aliases_given", "aliases_taken", "amqp", "audit", "bodies_given",
+        "bodies_taken", "budget_number", "certificate", "counted_links",
         "deferred", "dialled", "egress", "features", "handed_bytes", "has_control", "heard_bytes", "held_bytes",
         "host", "late", "login_hosts", "login_told", "loopback", "neighbour", "number", "parked_bytes", "pauses",
         "reply_bytes", "request_bytes", "sends", "stalled", "tls_version", "touched", "unread_bytes", "unsent_bytes",
@@ -188,6 +189,7 @@ class Peer:
         self.features: frozenset[str] = frozenset()
         """What it offers of what this node can (peers/neighbours/features.py)."""
         self.aliases_given, self.aliases_taken = Count(), Count()
+        self.bodies_given, self.bodies_taken = GivenBodies(), TakenBodies()
         self.egress: dict[Writer, None] = {}
         """The links of this connection that carry messages away, told when the socket takes more again."""
 

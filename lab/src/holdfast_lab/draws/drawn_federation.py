@@ -26,7 +26,7 @@ SPOILS: Final = frozenset({"lying-peer", "defect", "purge", "earlier-version", "
 
 def with_federation(plan: Plan, seed: int) -> Plan:
     random = SeedTree(seed).child("swarm").stream("federation")
-    if random.random() >= SHARE or not _may_have_one(plan):
+    if random.random() >= SHARE or not may_have_one(plan):
         return plan
     told, faults = draw(random, plan)
     return replace(
@@ -35,7 +35,7 @@ def with_federation(plan: Plan, seed: int) -> Plan:
     )  # fmt: skip
 
 
-def _may_have_one(plan: Plan) -> bool:
+def may_have_one(plan: Plan) -> bool:
     topology = plan.topology
     if renewed_in(plan) or topology.takes or not 2 <= len(topology.nodes) <= NODES_MAX:
         return False

@@ -110,14 +110,16 @@ def _faults(form: str, topology: Topology, random: Random) -> tuple[Fault, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Forwarded:
-    """Of the messages of a quiet run: `copies` that were stored for a next hop, at all nodes; links of the `shortest`
-    -path trees, and of heuristic `steiner` trees, to the nodes that each was for."""
+    """Of the messages of a quiet run: `copies` that were stored for a next hop, at all nodes, and `bodies`: those of
+    them that were sent with their bare message; links of the `shortest`-path trees, and of heuristic `steiner` trees,
+    to the nodes that each was for."""
 
     seed: int
     form: str
     nodes: int
     messages: int
     copies: int
+    bodies: int
     shortest: int
     steiner: int
     failure: str
@@ -136,7 +138,7 @@ def forwarded(seed: int) -> Forwarded:
         for node in topology.nodes
         if random.random() < 0.5
     ]
-    told = _workload(form, topology, random, subscriptions) | {"after_s": 5.0, "messages": 20}
+    told = _workload(form, topology, random, subscriptions) | {"after_s": 5.0, "messages": 20, "size": 1_000}
     plan = Plan(name="federated", topology=topology, workloads=(told,), faults=(), safety_s=SPAN_S)
     result = execute(plan, seed, keep_notes=True)
     graph: Graph = {name: dict.fromkeys(topology.neighbours(name), 1.0) for name in topology.nodes}
@@ -151,7 +153,7 @@ def forwarded(seed: int) -> Forwarded:
             copies += 1
     trees = [(starts[key], wanted) for key, wanted in targets.items()]
     return Forwarded(
-        seed, form, len(topology.nodes), len(trees), copies,
+        seed, form, len(topology.nodes), len(trees), copies, copies - int(result.metrics["shared"]),
         sum(len(shortest_tree(graph, start, wanted)) for start, wanted in trees),
         sum(len(steiner_tree(graph, start, wanted)) for start, wanted in trees),
         "" if result.ok else result.failure,

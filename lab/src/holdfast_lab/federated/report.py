@@ -88,9 +88,10 @@ def page(report: Report, command: str) -> list[str]:
                 "networks",
                 "messages",
                 "copies",
+                "bodies sent",
                 "shortest-path trees",
                 "Steiner trees",
-                "copies of a Steiner tree",
+                "bodies, of a Steiner tree",
             ],
             [_forwarded(form, runs) for form, runs in _by_form(report.forwarded).items()],
         ),
@@ -137,12 +138,11 @@ def _churned(form: str, runs: Sequence[Churned]) -> list[str]:
 
 
 def _forwarded(form: str, runs: Sequence[Forwarded]) -> list[str]:
-    messages, copies, shortest, steiner = (
-        sum(getattr(one, name) for one in runs) for name in ("messages", "copies", "shortest", "steiner")
-    )
-    ratios = [one.copies / one.steiner for one in runs if one.steiner]
-    told = "-" if not ratios else f"{copies / steiner:.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
-    return [form, str(len(runs)), *(f"{each:,}" for each in (messages, copies, shortest, steiner)), told]
+    names = ("messages", "copies", "bodies", "shortest", "steiner")
+    sums = [sum(getattr(one, name) for one in runs) for name in names]
+    ratios = [one.bodies / one.steiner for one in runs if one.steiner]
+    told = "-" if not ratios else f"{sums[2] / sums[4]:.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
+    return [form, str(len(runs)), *(f"{each:,}" for each in sums), told]
 
 
 def _spoilt(form: str, runs: Sequence[Spoilt]) -> list[str]:

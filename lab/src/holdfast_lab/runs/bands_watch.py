@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.amqp.connection import Delivery
 from holdfast.amqp.message.message import split
-from holdfast.broker.entries import entry, packed
+from holdfast.amqp.wire.extensions import LINKS, PUBLICATION
+from holdfast.broker.entries import annotate, entry, packed
 from holdfast.broker.queue import Queue
 from holdfast_lab.base.client_history import Violation
 from holdfast_lab.sim.node import SimNode
@@ -156,6 +157,8 @@ class BandsWatch:
             identity = entry.unpack(value).identity
             if value[1] & entry.TOMBSTONE or (identity is not None and identity.origin.bytes != store):
                 continue  # another node brought it
+            if {LINKS, PUBLICATION} & annotate.notes_of(entry.unpack(value)).keys():
+                continue  # a link between queues brought it, or it is a copy for a relay: no client sent it there
             self.taken += 1
             part = seen.part(queue, value[2], now)
             kept = config.room_low if value[2] < DEFAULT else config.room_normal

@@ -91,6 +91,12 @@ def counts_of(bed: SimBed) -> dict[str, Any]:
         **history_counts(history),
         "dead": len(ledger.dead),
         "hops": ledger.hops,
+        "shared": sum(
+            neighbour.hop.messages_shared
+            for node in bed.sim_nodes.values()
+            if node.core is not None
+            for neighbour in node.core.neighbours.values()
+        ),
         "events": bed.world.events,
     }
 

@@ -30,7 +30,7 @@ from holdfast_lab.sim.node import SimNode
 from holdfast_lab.sim.sim_bed import SimBed
 from holdfast_lab.sim.store import Fate, Snapshot
 
-EARLIER: Final = tuple(feature for feature in features.ALL if feature != features.HOSTS)
+EARLIER: Final = tuple(one for one in features.ALL if one not in (features.HOSTS, features.BODIES))
 """What a node of an earlier version offers its neighbours."""
 LOOK_S: Final = 2.0
 """How long who looks at all nodes waits for their answers."""

@@ -100,7 +100,8 @@ class Federated:
     `publishers` sends `messages` at `rate` a second. `subscriptions`: tables of `node`, `pattern`, `selector`, when it
     comes, `from_s`, and how long it stays, `for_s`; 0: to the end; `then`: the pattern of the one that takes its place
     under its name, if one does. Each waits `confirm_s` for its confirmation.
-    Producers begin after `after_s`."""
+    Producers begin after `after_s`. `mode`: of the entries; where it is not `dynamic` nothing is confirmed, and a
+    message is due to each subscription that is there when it is first sent, and to which entries lead."""
 
     kind: ClassVar[str] = "federated"
 
@@ -114,6 +115,7 @@ class Federated:
     confirm_s: float = 5.0
     after_s: float = 0.0
     credit: int = 50
+    mode: str = "dynamic"
     name: str = "federated"
     subscribed: dict[str, Subscribed] = field(default_factory=dict, init=False)
     logs: list[ProducerLog] = field(default_factory=list, init=False)
@@ -135,7 +137,7 @@ class Federated:
         for here, neighbours in by_node.items():
             connection = await bed.connect(here, f"{self.name}-{here}-setup")
             for there in neighbours:
-                await asked(connection, "CREATE", "federation", f"{self.topic}@{there}", {"mode": "dynamic"})
+                await asked(connection, "CREATE", "federation", f"{self.topic}@{there}", {"mode": self.mode})
             await closed(connection)
 
     def start(self, bed: Bed) -> None:
@@ -222,6 +224,8 @@ class Federated:
                 subscribed.confirmed |= {*receiver.confirmation.confirmed, subscribed.node}
                 self.confirmations += 1
             try:
+                if self.mode != "dynamic":
+                    subscribed.confirmed |= self._leading_to(subscribed.node)
                 async for delivery in receiver:
                     self._show(bed, name, subscribed, delivery)
                     delivery.accept()
@@ -229,6 +233,16 @@ class Federated:
                 pass
             await ended(receiver)
             await asyncio.sleep(RETRY_S)
+
+    def _leading_to(self, node: str) -> set[str]:
+        """The nodes from which entries lead there, that node too."""
+        found, todo = {node}, [node]
+        while todo:
+            end = todo.pop()
+            new = {here for here, there in self.entries if there == end} - found
+            found |= new
+            todo += new
+        return found
 
     # ------------------------------------------------------------------------------------------------ what comes
 

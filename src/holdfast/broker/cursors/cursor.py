@@ -430,6 +430,7 @@ class Cursor(Holdings):
         if self.tracked and sequence > self.position:
             self.finished.add(self.position, sequence - 1)
             self.raise_floor()
+            self.owner.reclaim()
         if self.position < sequence:
             self.move_to(sequence)
 

@@ -8,6 +8,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Final
 
+from holdfast.broker.entries.address import TOPIC_PREFIX
 from holdfast.broker.entries.entry import (
     AT_BYTES,
     BLOB,
@@ -31,6 +32,7 @@ from holdfast.broker.entries.entry import (
     uuid_of,
 )
 
+TOPIC: Final = TOPIC_PREFIX.encode()
 fixed_of: Final = itemgetter(slice(FIXED_BYTES))
 """The part of a value that has a fixed length."""
 
@@ -155,6 +157,12 @@ def plain_parts(value: bytes) -> tuple[bytes, bytes, bytes, int]:
     named = passed + 16 * value[3]
     end = named + (value[28] << 8) + value[29]
     return value[FIXED_BYTES:passed], value[passed:named], value[named:end], end
+
+
+def is_for_topic(value: bytes) -> bool:
+    """Whether an entry in custody is for a topic of its destination."""
+    named = TRACE_AT + 16 * value[3]
+    return value.startswith(TOPIC, named) and len(TOPIC) < (value[28] << 8) + value[29]
 
 
 def lasting_sizes(values: Sequence[bytes]) -> list[int]:

@@ -4,7 +4,7 @@ Rules of this file: data, and the budget's sums alone.
 """
 
 from collections.abc import Callable
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from holdfast.accounts import Account
 from holdfast.broker.entries.wheel import Timed, Wheel
@@ -16,12 +16,23 @@ RETIRES_MAX: Final = 8_000
 QueueT = TypeVar("QueueT", bound=Timed)
 
 
+class Onward(Protocol[QueueT]):
+    """Messages in custody that come to a topic and are passed on (endpoints/passing_on.py)."""
+
+    def no_room(self, topic: QueueT, value: bytes, count: int) -> QueueT | None:
+        """The transmission queue without room for such a message, one of `count` that come at once; None: there is
+        room."""
+
+    def is_stuck(self, queue: QueueT) -> bool:
+        """Whether one more goes into that full transmission queue, because nothing has left it for long."""
+
+
 class Work(Generic[QueueT]):
     """The gathered turn, as queues see it: the batch, and the queues that have something to do before the turn ends."""
 
     __slots__ = (
         "arrives", "awaiting", "batch", "dirty_counters", "dirty_queues", "exhausted", "halted", "hold", "left",
-        "moved", "offered_bytes", "offered_bytes_max", "offered_count", "offered_count_max", "overfull",
+        "moved", "offered_bytes", "offered_bytes_max", "offered_count", "offered_count_max", "onward", "overfull",
         "rebound", "referred", "retires_in_flight", "rewritten", "turns", "urgent", "wheel",
     )  # fmt: skip
 
@@ -39,6 +50,8 @@ class Work(Generic[QueueT]):
         self.arrives: Callable[[QueueT, bytes], bool] | None = None
         """Looks at a message in custody that comes to a topic; False where it came before on another way
         (endpoints/passing_on.py)."""
+        self.onward: Onward[QueueT] | None = None
+        """Knows the room for such messages where they are passed on (endpoints/passing_on.py)."""
         self.halted: dict[Account, dict[QueueT, None]] = {}
         """They offer nothing new before that account, which others share, has room again
         (broker/cursors/halting.py)."""

@@ -226,6 +226,9 @@ class Destination:
         value = self._pack(arrival, message_format, late=verdict is Verdict.LATE or overtaken)
         if not waits and self.catalog.is_delayed(queue, value) and self.catalog.delayed_full(host):
             return False
+        if not waits and keeps and (onward := self.places.onward(queue, value)) is not None:
+            self.full.no_room(onward.places[0][0], size, via)
+            return None
         reserve = NEXT_BYTES if number == origin.next_missing else 0
         if not self._room.has(len(value), forwarding=True, reserve=reserve):
             return False if self._room.is_known else None
@@ -424,6 +427,7 @@ class Destination:
         size = packed.size_of(value)
         place = hosted(origin.host, waiting.queue) if queue is None else queue.key
         needed = Needed(origin.host, ((place, 1, size),), len(value), self.catalog.is_delayed(queue, value))
+        needed = self.places.onward(queue, value) or needed
         if not self.places.has_place(needed):
             self.blocked[origin] = needed
             return False
@@ -468,22 +472,15 @@ class Destination:
         """Moves all of a group at once, or gives it up; False where it is blocked, as `_move` says."""
         held = self.catalog.own(origin.host, WAITING)
         numbers = sorted(group.members)
-        places: dict[HostedName, tuple[int, int]] = {}
-        for number in numbers:
-            item = origin.waiting[number]
-            key = hosted(origin.host, item.queue)
-            count, size = places.get(key, (0, 0))
-            places[key] = count + 1, size + item.size
         values = [held.value(origin.waiting[number].held_at) for number in numbers]
         share.bytes -= group.stored_bytes
         found = [value for value in values if value is not None]
         if len(found) < len(values):  # taken in this very turn
             self.blocked[origin] = None
             return False
-        queues = [self.catalog.find(origin.host, origin.waiting[number].queue) for number in numbers]
-        delayed = sum(map(self.catalog.is_delayed, queues, found))
-        asked = tuple((key, *place) for key, place in places.items())
-        needed = Needed(origin.host, asked, group.stored_bytes, delayed)
+        needed = self.places.of_group(
+            origin.host, [origin.waiting[number] for number in numbers], found, group.stored_bytes
+        )
         never = self.places.never_fits(needed)
         if never is not None:
             self.groups.give_up(origin, group, NO_ROOM, never)

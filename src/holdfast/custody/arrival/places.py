@@ -6,8 +6,11 @@ Rules of this file: room is kept for one group alone, lest two wait for each oth
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from holdfast.broker.entries.host_names import HostedName
+from holdfast.broker.entries import packed
+from holdfast.broker.entries.host_names import HostedName, hosted
+from holdfast.broker.entries.kinds import QueueKind
 from holdfast.broker.queue import Queue
+from holdfast.broker.stored.groups import Waiting
 from holdfast.custody.arrival.full_queues import FullQueues
 from holdfast.state.catalog import Catalog
 from holdfast.state.room import Room
@@ -21,6 +24,8 @@ class Needed(NamedTuple):
     places: tuple[tuple[HostedName, int, int], ...]
     stored_bytes: int
     delayed: int = 0
+    is_onward: bool = False
+    """The queue is a transmission queue, by which a message is passed on."""
 
     @property
     def is_group(self) -> bool:
@@ -45,10 +50,37 @@ class Places:
             return False
         return self._room.has(needed.stored_bytes, forwarding=True)
 
+    def onward(self, topic: Queue | None, value: bytes, count: int = 1) -> Needed | None:
+        """The room that a message needs in a transmission queue by which that topic passes it on, where there is none;
+        `count`: of messages that come at once."""
+        if topic is None or topic.kind is not QueueKind.TOPIC or topic.work.onward is None:
+            return None
+        full = topic.work.onward.no_room(topic, value, count)
+        if full is None:
+            return None
+        return Needed(topic.host, ((full.key, 1, packed.size_of(value)),), len(value), is_onward=True)
+
+    def of_group(self, host: str, members: list[Waiting], values: list[bytes], stored_bytes: int) -> Needed:
+        """What all of a group need together; or what one of them needs to be passed on."""
+        places: dict[HostedName, tuple[int, int]] = {}
+        for item in members:
+            key = hosted(host, item.queue)
+            count, size = places.get(key, (0, 0))
+            places[key] = count + 1, size + item.size
+        queues = [self._catalog.find(host, item.queue) for item in members]
+        for queue, value in zip(queues, values, strict=True):
+            onward = self.onward(queue, value, len(values))
+            if onward is not None:
+                return onward
+        delayed = sum(map(self._catalog.is_delayed, queues, values))
+        return Needed(host, tuple((key, *place) for key, place in places.items()), stored_bytes, delayed)
+
     def _without_room(self, needed: Needed) -> Iterator[tuple[Queue, int, int]]:
         for key, count, size in needed.places:
             queue = self._catalog.queues.get(key)
             if queue is None or queue.config.when_full != "block":
+                continue
+            if needed.is_onward and queue.work.onward is not None and queue.work.onward.is_stuck(queue):
                 continue
             if not (queue.fits(size) if count == 1 else queue.fits_all(count, size)):
                 yield queue, count, size

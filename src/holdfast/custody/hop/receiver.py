@@ -29,6 +29,7 @@ from holdfast.errors import RemoteProtocolError
 from holdfast.links.disk import Disk
 from holdfast.links.incoming import IncomingParts, Intake
 from holdfast.links.large_receives import Stream
+from holdfast.peers.neighbours.features import BODIES
 from holdfast.peers.neighbours.trace_aliases import Taken
 from holdfast.peers.peer import Peer
 from holdfast.settings.node import NodeConfig
@@ -204,6 +205,12 @@ class CustodyReceiver(Intake):
         return count
 
     def delivered(self, delivery: Delivery) -> None:
+        if BODIES in self.peer.features:  # also where the link takes nothing more: other links may name its body
+            try:
+                delivery = delivery._replace(payload=carried.with_body(delivery.payload, self.peer.bodies_taken))
+            except RemoteProtocolError as error:
+                self._end_link(error)
+                return
         if self.fenced:
             return
         if self.failed:
@@ -257,6 +264,16 @@ class CustodyReceiver(Intake):
             self.parts.forwarding.hop_credits.waited(self.key)
         return taken
 
+    def _end_link(self, error: RemoteProtocolError) -> None:
+        """For what no node sends, or what names a bare message that is not here."""
+        if self.link.detached:
+            return
+        self.failed = True
+        self.link.detach(closed=True, error=Error(Symbol(error.condition), error.description))
+        self.peer.touch()
+        text = f"a message of it for {self.destination!r} is refused and its link ended: {error.description}"
+        self.parts.log.write("WARNING", f"neighbour {self.neighbour}: {text}", about=self.neighbour)
+
     def take(self, delivery: Delivery, *, large: Stream | None) -> bool:
         """True if handled, including failure; False if it waits."""
         try:
@@ -270,11 +287,7 @@ class CustodyReceiver(Intake):
                 text = f"invalid value {number} for the hop number; expected at most {self.taken + 1}"
                 raise RemoteProtocolError(conditions.ILLEGAL_STATE, text)
         except RemoteProtocolError as error:
-            self.failed = True
-            self.link.detach(closed=True, error=Error(Symbol(error.condition), error.description))
-            self.peer.touch()
-            text = f"a message of it for {self.destination!r} is refused and its link ended: {error.description}"
-            self.parts.log.write("WARNING", f"neighbour {self.neighbour}: {text}", about=self.neighbour)
+            self._end_link(error)
             return True
         if number <= self.taken:
             self.parts.turns.gathered.arrived(self, delivery.delivery_id)

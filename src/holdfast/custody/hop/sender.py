@@ -36,7 +36,8 @@ from holdfast.links.large_sends import LargeSend, LargeSends
 from holdfast.links.outgoing import too_large
 from holdfast.pacing.pacer import Pacer
 from holdfast.peers.connections import Connections
-from holdfast.peers.neighbours.features import ALIASES
+from holdfast.peers.neighbours.features import ALIASES, BODIES
+from holdfast.peers.neighbours.shared_bodies import BODY_BYTES_MIN, NOT_KEPT, NOTHING, GivenBodies
 from holdfast.peers.neighbours.trace_aliases import Given
 from holdfast.peers.peer import Peer
 from holdfast.settings.node import NodeConfig
@@ -116,6 +117,8 @@ class CustodySender(TakesTurns):
         self.large: LargeSend | None = None
         self.given: Given | None = None
         """The link's aliases, where the neighbour takes such."""
+        self.bodies: GivenBodies | None = None
+        """The bare messages that its connection shares, where the neighbour keeps such."""
         self.cursor = queue.shared
         self.cursor.attach(self)
 
@@ -188,6 +191,7 @@ class CustodySender(TakesTurns):
         peer.egress[self] = None
         self.epoch = epoch
         self.given = Given(peer.aliases_given) if ALIASES in peer.features else None
+        self.bodies = peer.bodies_given if BODIES in peer.features else None
         peer.touch()
 
     def attached(self) -> None:
@@ -226,6 +230,9 @@ class CustodySender(TakesTurns):
         if self.given is not None:
             self.given.forget()
             self.given = None
+        if self.bodies is not None:
+            self.bodies.forget()
+            self.bodies = None
         self.open = False
         self.queue.look_again(list(self.cursor.acquired))
         self.hop.unanswered.pop(self, None)
@@ -286,7 +293,7 @@ class CustodySender(TakesTurns):
         taken = 0
         while taken < len(values):
             end = taken + carried_runs.alike(values, taken)
-            may_run = end - taken > RUN_LEAST
+            may_run = end - taken > RUN_LEAST and self._sharing(values[taken]) is None
             while taken < end:
                 value = values[taken]
                 if len(value) > self.sure_bytes or value[1] & entry.BLOB:
@@ -331,6 +338,13 @@ class CustodySender(TakesTurns):
         peer.touch()
         return sent
 
+    def _sharing(self, value: bytes) -> GivenBodies | None:
+        """Where its bare message may be shared with other destinations; None where it goes by itself."""
+        most = self._parts.config.limits.stream_bytes - BESIDE_BYTES  # what comes in parts over there is not kept
+        if self.bodies is None or not BODY_BYTES_MIN <= len(value) <= min(most, self.sure_bytes):
+            return None
+        return self.bodies if packed.is_for_topic(value) and not value[1] & entry.BLOB else None
+
     def _send(self, sequence: int, value: bytes) -> None:
         link, peer, shared, queue = self.link, self.peer, self._parts, self.queue
         assert link is not None and peer is not None
@@ -351,6 +365,7 @@ class CustodySender(TakesTurns):
                 path, aliases = told
         if path is not None:
             written = path
+        bodies = self._sharing(value) if said is value else None
         message_format, parts = carried.parts_of(
             said,
             number,
@@ -359,6 +374,8 @@ class CustodySender(TakesTurns):
             steady_ms=self.clock.steady_ms,
             short=path is not None,
             aliases=aliases,
+            bodies=bodies,
+            keeps=len(self.places.holding) > 1,
         )
         if (large or len(value) > self.sure_bytes) and too_large(link, parts, said):
             self.number -= 1
@@ -375,6 +392,10 @@ class CustodySender(TakesTurns):
             )  # fmt: skip
         else:
             link.send(parts, context=number, message_format=message_format)
+            if bodies is not None:
+                self.hop.messages_shared += parts[-1] is NOTHING
+                if link.session.backlog:
+                    bodies.held_back()
             if told is not None and given is not None:
                 given.told(trace, *told)
         if said is value:
@@ -524,6 +545,9 @@ class CustodySender(TakesTurns):
     def gone(self, unsettled: list[Any]) -> None:
         link, peer, yielded = self.link, self.peer, self.yields_at is not None
         self.lost()
+        if peer is not None and link is not None and link.error is not None and link.error.condition == NOT_KEPT:
+            peer.bodies_given.stop()
+            peer.log("INFO", f"whole messages are sent on this connection from now on: {link.error.text}")
         refused = link is not None and link.refused
         self.places.gone(self, link.error if link is not None and refused else None)
         if self.active and peer is not None and self.hop.peer is peer and not peer.amqp.closed:

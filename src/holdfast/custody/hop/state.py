@@ -41,6 +41,8 @@ class HopState:
         """Those that may have something to do at a moment of their own: all are many, and few of them do."""
         self.messages_in = self.messages_out = 0
         """Taken of links that have ended, and stored by the neighbour."""
+        self.messages_shared = 0
+        """Sent without their bare messages, which the neighbour had."""
         self.features: Callable[[], Set[str]] = frozenset
         """What the neighbour offers of what this node can."""
         self.stir: Callable[[], None] = _nobody

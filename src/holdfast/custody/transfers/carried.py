@@ -33,10 +33,12 @@ from holdfast.custody.transfers.carried_form import (
     tail_of,
     with_expiry,
     with_group,
+    with_shared,
     written,
 )  # fmt: skip
 from holdfast.errors import RemoteProtocolError
 from holdfast.names import NAME_BYTES_MAX
+from holdfast.peers.neighbours.shared_bodies import BODY_OF, KEPT_AS, NAMES_BEGIN, GivenBodies, TakenBodies
 from holdfast.peers.neighbours.trace_aliases import Taken, stores_of
 from holdfast.schema import is_whole_within
 
@@ -44,17 +46,20 @@ from holdfast.schema import is_whole_within
 def write(
     identity: bytes, number: int, *, to: bytes, trace: bytes, receipt: int, tombstone: bool = False,
     short: bool = False, aliases: bytes = b"", length: int = 0, expires_at_ms: int = 0,
-    group: entry.Group | None = None,
+    group: entry.Group | None = None, shared: bytes = b"",
 ) -> bytes:  # fmt: skip
     """The section. `identity` and `to` as entries hold them; `trace`: the stores passed, this node's own last, 16
     bytes each, or where `short` an alias each; `aliases`: those told with it; `number` the hop's; `receipt` 0 is none;
     `length`: of a large message, 0 of another. `expires_at_ms`: the wall time at which it expires, 0 for none.
+    `shared`: what is said of a bare message that several transfers share.
     """
     before, middle, tail = written(identity[:16], to, trace, receipt, tombstone, short, aliases, length)
     if expires_at_ms:
         before, tail = with_expiry(before, tail, expires_at_ms)
     if group is not None:
         before, tail = with_group(before, tail, int.from_bytes(identity[16:], "big") - group.place, group.members)
+    if shared:
+        before, tail = with_shared(before, tail, shared)
     return b"".join((before, number.to_bytes(8, "big"), middle, identity[16:], tail))
 
 
@@ -64,22 +69,26 @@ def passed_by(value: bytes) -> bytes:
 
 
 def parts_of(
-    value: bytes, number: int, *, trace: bytes, receipt: int, steady_ms: int, short: bool = False, aliases: bytes = b""
-) -> tuple[int, tuple[Any, ...]]:
+    value: bytes, number: int, *, trace: bytes, receipt: int, steady_ms: int, short: bool = False, aliases: bytes = b"",
+    bodies: GivenBodies | None = None, keeps: bool = False,
+) -> tuple[int, tuple[Any, ...]]:  # fmt: skip
     """The message format and the parts of a transfer that hands the entry on under that hop number; `trace` as it
-    is from now on, this node's own store the last, and as `write` takes it."""
+    is from now on, this node's own store the last, and as `write` takes it. `bodies`: of the connection on which it is
+    sent now, where its bare message may be shared; `keeps`: whether it is kept for others."""
     length = entry.blob_of(value).length if value[1] & entry.BLOB else 0
     if packed.is_plain(value):
         identity, _, to, end = packed.plain_parts(value)
+        shared, bare = _share(bodies, tail_of(value, end), keeps=keeps)
         beside = write(
-            identity, number, to=to, trace=trace, receipt=receipt, short=short, aliases=aliases, length=length
-        )
+            identity, number, to=to, trace=trace, receipt=receipt, short=short, aliases=aliases, length=length,
+            shared=shared,
+        )  # fmt: skip
         message_format = int.from_bytes(value[20:24], "big")
-        bare = tail_of(value, end)
         return message_format, (DURABLE_HEADER, beside, bare) if value[1] & entry.DURABLE else (beside, bare)
     whole = entry.unpack(value)
     assert whole.identity is not None
     head, notes = annotate.for_neighbour(whole, steady_ms)
+    shared, bare = _share(bodies, whole.bare, keeps=keeps)
     beside = write(
         entry.pack_identity(whole.identity),
         number,
@@ -92,8 +101,25 @@ def parts_of(
         length=length,
         expires_at_ms=whole.expires_at_ms,
         group=whole.group,
+        shared=shared,
     )
-    return whole.message_format, (head, beside, *notes, whole.bare)
+    return whole.message_format, (head, beside, *notes, bare)
+
+
+def _share(bodies: GivenBodies | None, bare: bytes | memoryview, *, keeps: bool) -> tuple[bytes, bytes | memoryview]:
+    return (b"", bare) if bodies is None else bodies.share(bare, keeps=keeps)
+
+
+def with_body(payload: bytes, bodies: TakenBodies) -> bytes:
+    """A transfer as it came, with the bare message that it names; what it brings for later ones is kept.
+    RemoteProtocolError for a number that is not kept, or may not be."""
+    if NAMES_BEGIN not in payload:
+        return payload
+    sections = split(payload)
+    told = sections.delivery_annotations or {}
+    if KEPT_AS in told:
+        bodies.keep(told[KEPT_AS], payload[sections.bare :])
+    return payload[: sections.bare] + bodies.body_of(told[BODY_OF]) if BODY_OF in told else payload
 
 
 class Arrival:

@@ -105,6 +105,11 @@ def with_group(before: bytes, tail: bytes, first: int, count: int) -> tuple[byte
     return _with(before, tail, _GROUP_KEY + encode([Ulong(first), Ulong(count)]))
 
 
+def with_shared(before: bytes, tail: bytes, told: bytes) -> tuple[bytes, bytes]:
+    """As `with_expiry`, with what is said of a bare message that several transfers share (GivenBodies.share)."""
+    return _with(before, tail, told)
+
+
 def _with(before: bytes, tail: bytes, added: bytes) -> tuple[bytes, bytes]:
     at = len(_SECTION)
     size = int.from_bytes(before[at : at + 4], "big") + len(added)

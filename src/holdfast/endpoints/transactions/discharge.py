@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 from holdfast.amqp.wire import conditions
 from holdfast.amqp.wire.performatives import Accepted, Error, Modified, Rejected
 from holdfast.amqp.wire.types import Symbol
+from holdfast.broker.bands import PRIORITY_MOST
 from holdfast.broker.cursors.cursor import Cursor
 from holdfast.broker.entries import annotate, entry
 from holdfast.broker.entries.kinds import QueueKind
@@ -123,13 +124,13 @@ class Commits:
         """Why copies for other nodes cannot be stored."""
         if any(self._parts.spreading.learns(post.message.queue) for post in transaction.posts):
             return _error(conditions.RESOURCE_LIMIT_EXCEEDED, LEARNS)
-        counts: dict[Branch, tuple[int, int]] = {}
+        counts: dict[Branch, tuple[int, int, int]] = {}
         for post, branches in spread.items():
             for branch in branches:
-                count, size = counts.get(branch, (0, 0))
-                counts[branch] = count + 1, size + post.message.size
-        for branch, (count, size) in counts.items():
-            if self._parts.spreading.full((branch,), size, count) is not None:
+                count, size, lowest = counts.get(branch, (0, 0, PRIORITY_MOST))
+                counts[branch] = count + 1, size + post.message.size, min(lowest, post.message.value[2])
+        for branch, (count, size, lowest) in counts.items():
+            if self._parts.spreading.full((branch,), size, count, priority=lowest) is not None:
                 text = f"queue {branch.queue.name!r} has no room for {count} messages of the transaction"
                 return _error(conditions.RESOURCE_LIMIT_EXCEEDED, text)
         return None

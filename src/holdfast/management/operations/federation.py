@@ -74,7 +74,7 @@ class FederationOperations:
         topic, neighbour = _split(name)
         if not self._has(topic, neighbour):
             raise Refused(404, f"topic {topic!r} is not forwarded to {neighbour!r}")
-        if (topic, neighbour) not in self._control.created:
+        if (topic, neighbour) not in self._control.made.created:
             raise Refused(409, f"federation {name!r} is in the configuration; remove it there")
         self._control.remove(topic, neighbour)
         return Answer(200, "OK", {}, stored=True)

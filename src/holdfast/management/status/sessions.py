@@ -62,6 +62,7 @@ class SessionStatus:
             },
             "messages_in": Ulong(neighbour.hop.messages_in + sum(link.taken for link in links)),
             "messages_out": Ulong(neighbour.hop.messages_out),
+            "messages_shared": Ulong(neighbour.hop.messages_shared),
             "bytes_in": Ulong(neighbour.bytes_in + (peer.heard_bytes if peer is not None else 0)),
             "bytes_out": Ulong(neighbour.bytes_out + neighbour.written_bytes),
         }

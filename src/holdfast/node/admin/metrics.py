@@ -37,6 +37,7 @@ _OF_SESSION: Final = (
     ("lost", "lost", "How often the session was lost"),
     ("messages_in", "messages_in", "Messages from the neighbour"),
     ("messages_out", "messages_out", "Messages that the neighbour has stored"),
+    ("messages_shared", "messages_shared", "Messages sent without their bodies, which the neighbour had"),
 )
 
 

@@ -206,6 +206,7 @@ class Memory:
         """
         engine = peer.amqp
         held = CONNECTION_BYTES + engine.held_bytes + engine.links * LINK_BYTES + len(peer.sends) * SEND_BYTES
+        held += peer.bodies_given.held_bytes + peer.bodies_taken.held_bytes
         held += peer.unread_bytes if peer.unread_bytes > peer.unsent_bytes else peer.unsent_bytes
         if not held <= peer.held_bytes <= held + 2 * STEP_BYTES:
             held += -held % STEP_BYTES

@@ -21,7 +21,9 @@ HOSTS: Final = "holdfast:hosts"
 """It takes destinations HOST@NODE (docs/virtual-hosts.md)."""
 BINDINGS: Final = "holdfast:bindings"
 """It speaks of the bindings of topics (docs/federation.md)."""
-ALL: Final = (CUSTODY, ALIASES, PACING, HOSTS, BINDINGS)
+BODIES: Final = "holdfast:bodies"
+"""It keeps bare messages that later transfers name (peers/neighbours/shared_bodies.py)."""
+ALL: Final = (CUSTODY, ALIASES, PACING, HOSTS, BINDINGS, BODIES)
 
 PROTOCOL: Final = 1
 """The version of what nodes say to each other, for people: what two nodes use is decided by the features of both."""

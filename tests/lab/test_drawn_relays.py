@@ -1,0 +1,62 @@
+"""Topics that are passed on by static entries, and larger messages of federated topics: the last of all draws (ADR
+0053)."""
+
+from dataclasses import replace
+
+import pytest
+
+from holdfast_lab.draws import drawn_relays
+from holdfast_lab.draws.drawn_relays import NODES_MAX, with_larger, with_relays
+from holdfast_lab.plan.plan import Plan, from_json
+from holdfast_lab.runs.swarm import draw_plan
+from support.drawing import draw_up_to
+
+SEEDS = range(1, 301)
+
+
+def relayed(plan: Plan) -> bool:
+    return any(told.get("name") == "relayed" for told in plan.workloads)
+
+
+def test_a_share_of_the_seeds_has_them() -> None:
+    plans = [plan for plan in map(draw_plan, SEEDS) if relayed(plan)]
+    assert 3 < len(plans) < 40 and all(len(plan.topology.nodes) <= NODES_MAX for plan in plans)
+    assert all(from_json(plan.to_json()) == plan for plan in plans)
+    bounded = [plan for plan in plans if plan.topology.pacing]
+    assert 0 < len(bounded) < len(plans)
+    for plan in bounded:
+        (told,) = [told for told in plan.workloads if told.get("name") == "relayed"]
+        assert not _has_circle(told["entries"])
+
+
+def _has_circle(entries: list[list[str]]) -> bool:
+    left = [tuple(way) for way in entries]
+    while left:
+        ends = {there for _, there in left} - {here for here, _ in left}
+        if not ends:
+            return True
+        left = [way for way in left if way[1] not in ends]
+    return False
+
+
+def test_a_share_of_the_federated_topics_has_larger_messages() -> None:
+    sizes = [
+        told["size"]
+        for plan in map(draw_plan, SEEDS)
+        for told in plan.workloads
+        if told["kind"] == "federated" and told.get("mode") != "push"
+    ]
+    assert 0 < sum(size >= 300 for size in sizes) < len(sizes)
+
+
+def test_nothing_else_of_a_seed_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    draw_up_to(monkeypatch, with_relays)
+    plans = list(map(draw_plan, SEEDS[:60]))
+    monkeypatch.setattr(drawn_relays, "SHARE", 0.0)
+    for seed, plan in zip(SEEDS, plans, strict=False):
+        without = draw_plan(seed)
+        topology = replace(plan.topology, pacing=without.topology.pacing)
+        assert replace(plan, topology=topology, workloads=(), faults=()) == replace(without, workloads=(), faults=())
+        assert plan.workloads[: len(without.workloads)] == without.workloads
+        assert set(without.faults) <= set(plan.faults)
+        assert replace(with_larger(without, seed), workloads=()) == replace(without, workloads=())
