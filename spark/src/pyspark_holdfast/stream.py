@@ -156,11 +156,10 @@ class HoldfastStreamReader(Reading, DataSourceStreamReader, SupportsTriggerAvail
 
     def stop(self) -> None:
         """Closes the connections. Spark does not always call it: the next run fences this one."""
-        parts, self._parts = self._parts, []
-        for number, part in enumerate(parts):
-            if self._fleet is None or number not in self._fleet.away:  # a call to it may be under way
-                part.node.close()
-        self._fleet = None
+        parts, fleet = self._parts, self._fleet
+        self._parts, self._fleet = [], None
+        if fleet is not None:
+            fleet.end([part.node.close for part in parts])
 
     # ------------------------------------------------------------------------------------------------ reading
 
