@@ -158,7 +158,7 @@ class FakeBus:
                 message_annotations={Symbol("x-opt-a"): True},
                 data=[body],
             )
-            yield Entry(sequence, 1_700_000_000_123, message)
+            yield Entry(sequence, 1_700_000_000_123 + 1_000 * sequence, message)
 
     def close(self) -> None:
         self.connection.close()

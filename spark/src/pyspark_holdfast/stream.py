@@ -53,6 +53,8 @@ class HoldfastStreamReader(Reading, DataSourceStreamReader, SupportsTriggerAvail
             raise ConfigError("option 'subscription' is missing; expected the name of this query's place")
         if self.options.checkpoint is None:
             raise ConfigError("option 'checkpoint' is missing; expected the same path as checkpointLocation")
+        if self.options.ending_at is not None:
+            raise ConfigError("option 'endingAt' belongs to a batch query, spark.read; leave it out")
         sink = SinkLog(self.options.sink_path) if self.options.sink_path is not None else None
         self._subscription = self.options.subscription
         self._checkpoint = Checkpoint(self.options.checkpoint, self._subscription, sink)
