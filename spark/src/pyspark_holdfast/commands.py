@@ -1,4 +1,4 @@
-"""`holdfast pipeline ingest | run | swarm | sweep | report`: arguments, signals, the terminal and the exit code.
+"""`holdfast pipeline ingest | run | swarm | sweep | report`: arguments, signals, terminal, exit code.
 
 Rules of this file: everything heavy is imported after the arguments were checked. Progress is drawn on a
 terminal and nowhere else; the last line on standard error is the summary, as JSON. SIGTERM and Ctrl-C end the
@@ -7,13 +7,14 @@ query between two steps and leave no process behind.
 
 import argparse
 import getpass
+import logging
 import shutil
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -64,7 +65,8 @@ def ingest(args: argparse.Namespace) -> int:
 
         return run_ingest(spark, job, stop, _draw_progress)
 
-    ran = on_spark("ingest", args.master, work, Progress())
+    with _batch_log(args.batch_log):
+        ran = on_spark("ingest", args.master, work, Progress())
     from pyspark_holdfast.ingest import summary
 
     advanced: int | None = None
@@ -108,7 +110,8 @@ def run(args: argparse.Namespace) -> int:
     def work(spark: "SparkSession", stop: threading.Event) -> Progress:
         return run_job(spark, job, stop, _draw_progress, available_now=args.available_now)
 
-    ran = on_spark("run", args.master, work, Progress())
+    with _batch_log(args.batch_log):
+        ran = on_spark("run", args.master, work, Progress())
     say(json_line(summary(ran.result, ran.seconds, places_of(options))), file=sys.stderr, flush=True)
     return ran.code
 
@@ -245,6 +248,33 @@ def check_writable(option: str, directory: Path) -> None:
         raise ConfigError(text) from None
 
 
+@contextmanager
+def _batch_log(file: str | None) -> Iterator[None]:
+    """A line of JSON for each batch goes to the end of that file."""
+    if file is None:
+        yield
+        return
+    from pyspark_holdfast.batch_log import LOGGER
+
+    try:
+        handler = logging.FileHandler(file, encoding="utf-8")
+    except OSError as error:
+        reason = error.strerror or str(error)
+        text = f"invalid value {file} for --batch-log ({reason}); expected a file that can be written"
+        raise ConfigError(text) from None
+    log = logging.getLogger(LOGGER)
+    level, log.propagate = log.level, False
+    log.setLevel(logging.INFO)
+    log.addHandler(handler)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(level)
+        log.propagate = True
+        handler.close()
+
+
 def _job(args: argparse.Namespace) -> "IngestJob":
     from pyspark_holdfast.ingest import IngestJob, default_checkpoint
 
@@ -293,4 +323,5 @@ def _with_prompted_password(url: str, password_file: str | None) -> str:
 
 
 def _draw_progress(progress: "Progress") -> None:
-    draw(f"{progress.rows:,} rows in {progress.batches:,} batches, {progress.rows_per_s:,.0f} rows/s")
+    behind = f", {progress.behind:,} behind" if progress.behind else ""
+    draw(f"{progress.rows:,} rows in {progress.batches:,} batches, {progress.rows_per_s:,.0f} rows/s{behind}")

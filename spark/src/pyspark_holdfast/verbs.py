@@ -51,6 +51,7 @@ def add_pipeline(verbs: "Verbs[argparse.ArgumentParser]") -> None:
         default="first",
         help="where a new subscription starts: at the first message in the queue (default) or the next to arrive",
     )
+    _add_batch_log(parser)
     add_client_options(parser, retry_s=60.0)
     parser.set_defaults(run=_run_ingest)
     parser = add_verb(
@@ -66,6 +67,7 @@ def add_pipeline(verbs: "Verbs[argparse.ArgumentParser]") -> None:
         help="take the messages that are in the queues now, then end (default: run until Ctrl-C)",
     )
     parser.add_argument("--master", default="local[*]", metavar="MASTER", help="Spark master (default %(default)s)")
+    _add_batch_log(parser)
     parser.set_defaults(run=_run_job)
     parser = add_verb(
         actions,
@@ -115,6 +117,10 @@ def add_pipeline(verbs: "Verbs[argparse.ArgumentParser]") -> None:
     parser.add_argument("--picture", metavar="FILE.png", help="draw the figures (needs matplotlib)")
     add_json_option(parser, "the report as JSON")
     parser.set_defaults(run=_run_pipeline_report)
+
+
+def _add_batch_log(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--batch-log", metavar="FILE", help="write a line of JSON for each batch to the end of FILE")
 
 
 # ----------------------------------------------------------------------------------- run, lazily imported
