@@ -1,4 +1,4 @@
-"""`holdfast pipeline ingest | run | swarm | sweep | report`: arguments, signals, terminal, exit code.
+"""`holdfast pipeline ingest | run | compact | swarm | sweep | report`: arguments, signals, terminal, exit code.
 
 Rules of this file: everything heavy is imported after the arguments were checked. Progress is drawn on a
 terminal and nowhere else; the last line on standard error is the summary, as JSON. SIGTERM and Ctrl-C end the
@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 from holdfast.columns import counted
 from holdfast.errors import ConfigError, HoldfastError, missing_package
 from holdfast.lines import json_line, say
+from holdfast.units import MIB
 from pyspark_holdfast.addresses import escaped
 from pyspark_holdfast.running import SIGNAL_CODES, draw, on_spark
 
@@ -114,6 +115,19 @@ def run(args: argparse.Namespace) -> int:
         ran = on_spark("run", args.master, work, Progress())
     say(json_line(summary(ran.result, ran.seconds, places_of(options))), file=sys.stderr, flush=True)
     return ran.code
+
+
+def compact_table(args: argparse.Namespace) -> int:
+    """`args`: table, file_mib, keep (docs/spark.md, "Small files")."""
+    try:
+        import pyarrow  # noqa: F401  # said before anything is read
+    except ModuleNotFoundError as error:
+        raise missing_package(error.name, "./spark") from None
+    from pyspark_holdfast.compaction import compact
+
+    found = compact(Path(args.table).absolute(), file_bytes=args.file_mib * MIB, keep_s=args.keep)
+    say(json_line(found._asdict()), flush=True)
+    return 0
 
 
 def swarm(args: argparse.Namespace) -> int:

@@ -32,9 +32,7 @@ class Reading:
         self._source = source
         self.options = parse_options(options)
 
-    def rows(
-        self, task: InputPartition, wants: Callable[[Entry], bool] | None = None
-    ) -> Iterator["RecordBatch"]:
+    def rows(self, task: InputPartition, wants: Callable[[Entry], bool] | None = None) -> Iterator["RecordBatch"]:
         """Runs in a worker, with a connection of its own that ends with the task. `wants`: which entries are rows."""
         from pyspark_holdfast.dead_letters import DeadLetterTable
         from pyspark_holdfast.gaps import Gaps

@@ -71,6 +71,29 @@ def add_pipeline(verbs: "Verbs[argparse.ArgumentParser]") -> None:
     parser.set_defaults(run=_run_job)
     parser = add_verb(
         actions,
+        "compact",
+        "makes large files out of the small ones of a table that a query wrote; the query may go on",
+        "holdfast pipeline compact ./table",
+    )
+    parser.add_argument("table", type=some_text, metavar="TABLE", help="the table's directory")
+    parser.add_argument(
+        "--file-mib",
+        type=COUNT,
+        default=128,
+        metavar="N",
+        help="the size of a large file, in MiB (default %(default)s)",
+    )
+    parser.add_argument(
+        "--keep",
+        type=SECONDS,
+        default=604_800.0,
+        metavar="S",
+        help="how long replaced files stay for those who read them still; a later compaction deletes them "
+        "(default %(default)g, a week)",
+    )
+    parser.set_defaults(run=_run_compact)
+    parser = add_verb(
+        actions,
         "swarm",
         "runs the simulator from many seeds on a Spark cluster, and writes a row of a table for each",
         "holdfast pipeline swarm --seeds 1000 --out ./verdicts --master 'local[2]'",
@@ -136,6 +159,12 @@ def _run_job(args: argparse.Namespace) -> int:
     from pyspark_holdfast.commands import run
 
     return run(args)
+
+
+def _run_compact(args: argparse.Namespace) -> int:
+    from pyspark_holdfast.commands import compact_table
+
+    return compact_table(args)
 
 
 def _run_pipeline_swarm(args: argparse.Namespace) -> int:
