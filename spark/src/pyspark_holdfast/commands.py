@@ -101,7 +101,7 @@ def run(args: argparse.Namespace) -> int:
     check_writable("checkpoint", job.checkpoint)
     if job.sink.path is not None:
         check_writable("sink.path", job.sink.path)
-    if options.is_single:  # of many, one may be away
+    if len(options.urls) == 1:  # of many, one may be away
         bus = NodeBus(options)
         try:
             bus.reach()
@@ -205,7 +205,9 @@ def _into_table(
 ) -> int:
     """Writes the rows to `args.out`, by `args.master`, a part after the other; returns 1 where one of them failed.
     `stopped`: what is said where a signal ends it before all are there. `resume`: there may be a table already."""
-    out = Path(args.out).absolute()
+    from pyspark_holdfast.options import local_path
+
+    out = local_path("--out", args.out)
     if out.exists() and (not out.is_dir() or (any(out.iterdir()) and not resume)):
         raise ConfigError(f"there are files in {out}; give --out an empty or new directory")
     check_writable("--out", out)
@@ -291,9 +293,10 @@ def _batch_log(file: str | None) -> Iterator[None]:
 
 def _job(args: argparse.Namespace) -> "IngestJob":
     from pyspark_holdfast.ingest import IngestJob, default_checkpoint
+    from pyspark_holdfast.options import local_path
 
-    out = Path(args.out).absolute()
-    checkpoint = Path(args.checkpoint).absolute() if args.checkpoint else default_checkpoint(out)
+    out = local_path("--out", args.out)
+    checkpoint = local_path("--checkpoint", args.checkpoint) if args.checkpoint else default_checkpoint(out)
     options = {
         "url": _with_prompted_password(_with_vhost(args.url, args.vhost), args.password_file),
         "address": escaped(args.address),

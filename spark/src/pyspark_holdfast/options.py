@@ -214,7 +214,9 @@ def urls_of(given: Mapping[str, str]) -> tuple[Url, ...]:
 
 
 def _check_one_url(given: Mapping[str, str]) -> None:
-    if ("url" in given) == ("urlfile" in given):
+    if "url" not in given and "urlfile" not in given:
+        raise ConfigError("option 'url' is missing; expected the node's, amqp://host:port, or 'urlFile'")
+    if "url" in given and "urlfile" in given:
         raise ConfigError("options 'url' and 'urlFile' exclude each other; give exactly one of them")
 
 
