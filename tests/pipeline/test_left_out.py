@@ -105,6 +105,29 @@ def test_a_node_that_goes_while_its_rows_are_read_is_left_out_by_the_next_attemp
     assert written(query) == all_of(("a/x", 4), ("b/x", 4))
 
 
+def test_a_node_that_goes_between_a_plan_and_its_tasks_is_left_out_at_once(tmp_path: Path) -> None:
+    """In the same run, which had its queues open."""
+    one, other = queue(tmp_path, "a", "x"), queue(tmp_path, "b", "x")
+    query = leaving(tmp_path, "ab", 100)
+    one.put(2)
+    other.put(2)
+    query.run()
+    one.put(2)
+    other.put(2)
+
+    def go(step: str) -> None:
+        if step == "offsets":
+            query.away.add("b")
+
+    query.at_step = go
+    query.run()
+    assert written(query) == all_of(("a/x", 4), ("b/x", 2))
+    query.at_step = never
+    query.away.clear()
+    query.run()
+    assert written(query) == all_of(("a/x", 4), ("b/x", 4))
+
+
 def test_an_attempt_after_the_first_leaves_out_the_same_though_the_node_is_back(tmp_path: Path) -> None:
     one, other = queue(tmp_path, "a", "x"), queue(tmp_path, "b", "x")
     query = leaving(tmp_path, "ab", 100)

@@ -199,6 +199,15 @@ def test_a_backlog_of_one_queue_keeps_no_other_waiting(tmp_path: Path) -> None:
     assert {key: place.seq for key, place in end.places.items()} == {"a/long": 98, "b/short": 4}
 
 
+def test_where_few_rows_fit_each_queue_has_its_turn(tmp_path: Path) -> None:
+    for name in "xyz":
+        queue(tmp_path, "a", name).put(9)
+    reader = Query(tmp_path, "a", 1).reader()
+    start = reader.initialOffset()
+    ends = [reader.latestOffset(start, ReadMaxRows(1))["at"] for _ in range(3)]
+    assert sorted(key for end in ends for key, seq in end.items() if seq > 1) == ["a/x", "a/y", "a/z"]
+
+
 def test_a_node_that_is_away_holds_up_its_own_part_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     queue(tmp_path, "a", "x").put(4)
     other = queue(tmp_path, "b", "x")

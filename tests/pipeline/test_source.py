@@ -1,5 +1,6 @@
 """The source's protocol with Spark, without Spark: exact rows through deaths of the driver at any step."""
 
+import contextlib
 import io
 import json
 import pickle
@@ -230,6 +231,30 @@ def test_without_fail_on_data_loss_it_is_told_and_the_query_goes_on(
     assert written(query) == [1, 3, 4, 5, 6, 7]
     told = "from 2 to 9 3 are missing: 1 dropped to make room for later ones, 2 for reasons that are not known"
     assert told in caplog.text
+
+
+def test_one_message_that_is_missing_at_an_end_is_told(
+    tmp_path: Path, queue: FakeQueue, caplog: pytest.LogCaptureFixture
+) -> None:
+    queue.put(9)
+    query = MiniSpark(tmp_path, queue.path, 9, never)
+    query.options["rowsPerPartition"] = "3"
+    queue.lose("expired", 4, 9)
+    query.run()
+    assert "from 4 to 4 1 are missing: 1 expired" in caplog.text
+    assert "from 9 to 9 1 are missing: 1 expired" in caplog.text
+
+
+def test_a_checkpoint_that_is_one_message_older_is_refused(tmp_path: Path, queue: FakeQueue) -> None:
+    queue.put(4)
+    query = MiniSpark(tmp_path, queue.path, 4, never)
+    query.run()
+    start = query._end_of(0)
+    queue.put(1)
+    with contextlib.closing(queue.connect()) as connection:
+        connection.execute("update subscription set advanced = 6")
+    with pytest.raises(ConfigError, match=r"older than the subscription: it is at 5, 's' of .* has advanced to 6"):
+        query.reader().latestOffset(start, ReadMaxRows(4))
 
 
 def test_what_expired_is_told_and_ends_nothing(
