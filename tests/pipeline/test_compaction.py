@@ -187,6 +187,16 @@ def test_it_may_die_at_any_step(table: Table, monkeypatch: pytest.MonkeyPatch) -
     assert left == {str(path) for path in SinkLog(table.out).files()}, "what the dead have left is gone too"
 
 
+def test_a_file_that_is_gone_or_torn_is_told(table: Table) -> None:
+    file = [table.put(1) for _ in range(10)][4]
+    file.write_bytes(b"PAR1 torn")
+    with pytest.raises(StorageError, match="cannot be compacted"):
+        compact(table.out)
+    file.unlink()
+    with pytest.raises(StorageError, match=r"part-4\.parquet"):
+        compact(table.out)
+
+
 def test_one_at_a_time_and_only_tables(table: Table, capsys: pytest.CaptureFixture[str]) -> None:
     table.put(1)
     with compaction._alone(table.out), pytest.raises(ConfigError, match="is being compacted by another command"):

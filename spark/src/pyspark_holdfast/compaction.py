@@ -21,7 +21,7 @@ from holdfast.durable import sync_file
 from holdfast.errors import ConfigError, StorageError
 from holdfast.units import MIB
 from pyspark_holdfast.checkpoint import SinkLog
-from pyspark_holdfast.parquet_files import has_int96, opened
+from pyspark_holdfast.parquet_files import int96_columns, opened
 
 RECORDS: Final = "_holdfast_compacted"
 """The directory inside a table where records are."""
@@ -51,6 +51,8 @@ class _Group:
 def compact(out: Path, *, file_bytes: int = FILE_BYTES, keep_s: float = KEEP_S) -> Compacted:
     """Makes files of about `file_bytes` out of smaller ones, of all batches up to the last that Spark's log has put
     together, and deletes what was replaced `keep_s` ago. Raises ConfigError, or StorageError."""
+    from pyarrow import ArrowException
+
     sink = SinkLog(out)
     if not sink.batches():
         raise ConfigError(f"table {out} has no batch in its log; give a directory that a query wrote")
@@ -63,8 +65,9 @@ def compact(out: Path, *, file_bytes: int = FILE_BYTES, keep_s: float = KEEP_S) 
             before = sink.lines_of(logs[-1])
             after, rows = _replaced(out, logs[-1], before, file_bytes)
             return Compacted(len(before), len(after), rows, deleted)
-    except OSError as error:
-        raise StorageError(f"table {out} cannot be compacted ({error.strerror or error})") from error
+    except (OSError, ArrowException) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise StorageError(f"table {out} cannot be compacted ({reason})") from error
 
 
 @contextmanager
@@ -124,7 +127,7 @@ def _kind(file: Path) -> Any:
     """What files must have in common to become one. Raises ConfigError where pyarrow would change a type."""
     with opened(file) as source:
         told = (source.schema_arrow.metadata or {}).get(ROW_META, b"")
-        int96 = has_int96(source)
+        int96 = bool(int96_columns(source))
         if b'"variant"' in told or (int96 and b'"timestamp_ntz"' in told):
             raise ConfigError(f"{file} has columns of type variant or timestamp_ntz, which compaction cannot keep")
         return int96, told or source.schema_arrow.to_string(show_field_metadata=False, show_schema_metadata=False)
@@ -149,7 +152,7 @@ def _merge(group: _Group, entry: dict[str, Any]) -> int:
             with opened(SinkLog.path_of(one["path"])) as source:
                 if writer is None:
                     writer = ParquetWriter(
-                        str(new), source.schema_arrow, use_deprecated_int96_timestamps=has_int96(source),
+                        str(new), source.schema_arrow, use_deprecated_int96_timestamps=bool(int96_columns(source)),
                         store_schema=False,
                     )  # fmt: skip
                     writer.add_key_value_metadata(source.schema_arrow.metadata or {})

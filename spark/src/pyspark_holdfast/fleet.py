@@ -8,7 +8,7 @@ returned is away until it has. Only `NodeUnreachable` and time make a node away;
 import logging
 import threading
 import time
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from typing import Any, Final, Generic, TypeVar
 
@@ -64,7 +64,7 @@ class Fleet(Generic[K]):
             found = self._any(calls)
         return found
 
-    def end(self, closes: Iterable[Callable[[], None]]) -> None:
+    def end(self, closes: Sequence[Callable[[], None]]) -> None:
         """Calls `closes`, which close nodes for good, until no call is under way; ENDS_S at most, since a node that is
         cut off may not answer."""
         until = time.monotonic() + ENDS_S

@@ -26,8 +26,10 @@ def opened(file: Path) -> "ParquetFile":
     return ParquetFile(str(file), coerce_int96_timestamp_unit="us")
 
 
-def has_int96(file: "ParquetFile") -> bool:
-    return any(file.schema.column(number).physical_type == INT96 for number in range(len(file.schema)))
+def int96_columns(file: "ParquetFile") -> set[str]:
+    """The columns that are INT96, or have some within."""
+    parts = (file.schema.column(number) for number in range(len(file.schema)))
+    return {part.path.split(".")[0] for part in parts if part.physical_type == INT96}
 
 
 def read_file(file: Path, columns: Iterable[str]) -> Any:
@@ -35,11 +37,7 @@ def read_file(file: Path, columns: Iterable[str]) -> Any:
     import pyarrow as pa
 
     with opened(file) as source:
-        int96 = {
-            column.path.split(".")[0]
-            for column in (source.schema.column(number) for number in range(len(source.schema)))
-            if column.physical_type == INT96
-        }
+        int96 = int96_columns(source)
         found = source.read(columns=[name for name in columns if name in source.schema_arrow.names])
     for number, field in enumerate(found.schema):
         if field.name in int96 and pa.types.is_timestamp(field.type):
