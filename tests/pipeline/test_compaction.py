@@ -197,6 +197,35 @@ def test_a_file_that_is_gone_or_torn_is_told(table: Table) -> None:
         compact(table.out)
 
 
+def test_files_and_their_record_are_on_disk_before_the_log_names_them(
+    table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+    sync, rename = compaction.sync_file, Path.rename
+
+    def synced(place: Path) -> None:
+        done.append(f"sync {place.relative_to(table.out)}")
+        sync(place)
+
+    def renamed(path: Path, target: Path) -> Path:
+        done.append(f"rename {target.relative_to(table.out)}")
+        return rename(path, target)
+
+    for number in range(20):
+        table.put(1, part=f"own={number % 2}")
+    monkeypatch.setattr(compaction, "sync_file", synced)
+    monkeypatch.setattr(Path, "rename", renamed)
+    compact(table.out)
+    log = done.index("rename _spark_metadata/19.compact")
+    new = [str(file.relative_to(table.out)) for file in SinkLog(table.out).files()]
+    assert len(new) == 2
+    for place in (*new, "own=0", "own=1", compaction.RECORDS, "_spark_metadata"):
+        assert done.index(f"sync {place}") < log
+    record = next(number for number, step in enumerate(done) if step.startswith(f"rename {compaction.RECORDS}"))
+    assert record < min(done.index(f"sync {place}") for place in new)
+    assert done[log + 1 :] == ["sync _spark_metadata"]
+
+
 def test_one_at_a_time_and_only_tables(table: Table, capsys: pytest.CaptureFixture[str]) -> None:
     table.put(1)
     with compaction._alone(table.out), pytest.raises(ConfigError, match="is being compacted by another command"):

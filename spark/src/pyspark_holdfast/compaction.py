@@ -189,8 +189,7 @@ def _delete_replaced(out: Path, sink: SinkLog, keep_s: float) -> int:
                 deleted += file.exists()
                 file.unlink(missing_ok=True)
                 file.with_name(f".{file.name}.crc").unlink(missing_ok=True)
-        if there.isdisjoint(paths):
-            record.unlink()
+        record.unlink()  # what the log has still is in the record of the compaction that replaces it
     return deleted
 
 
