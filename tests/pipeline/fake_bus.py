@@ -6,12 +6,14 @@ The source's readers, the test and Spark's workers each open the file for themse
 
 import contextlib
 import sqlite3
+import threading
 import uuid
 from collections.abc import Generator
 from pathlib import Path
 
 from holdfast.amqp.wire.types import Long, Symbol, Timestamp
 from holdfast.client import Message, Properties
+from holdfast.errors import HoldfastError
 from pyspark_holdfast.bus import Entry, Lease, Node, Position, QueueMadeAnew, ReaderFenced, Start, Window
 from pyspark_holdfast.options import SourceOptions
 from pyspark_holdfast.source import HoldfastDataSource
@@ -156,7 +158,7 @@ class FakeBus:
                 message_annotations={Symbol("x-opt-a"): True},
                 data=[body],
             )
-            yield Entry(sequence, 1_700_000_000_123, message)
+            yield Entry(sequence, 1_700_000_000_123 + 1_000 * sequence, message)
 
     def close(self) -> None:
         self.connection.close()
@@ -168,6 +170,8 @@ class FakeNode:
     def __init__(self, options: SourceOptions) -> None:
         self.options = options
         self.buses: list[FakeBus] = []
+        self.lock = threading.RLock()
+        self.closed = False
 
     def name(self) -> str:
         return self.options.url.host
@@ -177,12 +181,17 @@ class FakeNode:
         return sorted(str(path) for path in directory.glob("*.db"))
 
     def bus(self, address: str) -> FakeBus:
-        self.buses.append(FakeBus(self.options.at(self.options.url, address)))
-        return self.buses[-1]
+        with self.lock:
+            if self.closed:
+                raise HoldfastError(f"{self.options.url}: the connection was closed")
+            self.buses.append(FakeBus(self.options.at(self.options.url, address)))
+            return self.buses[-1]
 
     def close(self) -> None:
-        while self.buses:
-            self.buses.pop().close()
+        with self.lock:
+            self.closed = True
+            while self.buses:
+                self.buses.pop().close()
 
 
 class FakeDataSource(HoldfastDataSource):

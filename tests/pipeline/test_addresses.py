@@ -8,7 +8,7 @@ from holdfast.errors import ConfigError
 from pyspark_holdfast.addresses import Address, addresses_of, escaped, listed
 
 
-@given(st.lists(st.text("ab,*\\/é", min_size=1, max_size=6), min_size=1, max_size=4, unique=True))
+@given(st.lists(st.text("ab,*\\/é ", min_size=1, max_size=6), min_size=1, max_size=4, unique=True))
 def test_any_names_can_be_listed(names: list[str]) -> None:
     found = addresses_of(",".join(map(escaped, names)))
     assert [address.name for address in found] == names
@@ -25,6 +25,7 @@ def test_any_names_can_be_listed(names: list[str]) -> None:
         (r"a\*b", ["a*b"]),
         ("a.b", ["a.b"]),
         ("*c*", []),
+        ("*" * 2_000 + "c", []),
     ],
 )
 def test_a_pattern(pattern: str, matched: list[str]) -> None:
@@ -38,4 +39,5 @@ def test_an_empty_part_is_refused(text: str) -> None:
 
 
 def test_lines_are_separated_too() -> None:
+    assert listed("address", " a , \\ b\\ ") == ["a", "\\ b\\ "]
     assert listed("urlFile", "a\n\n b , c\n", ",\n") == ["a", "b", "c"]

@@ -35,7 +35,7 @@ from holdfast.amqp.wire.types import (
 from holdfast.client import Header, Message, Properties
 from holdfast.client.messages.typed_json import typed_body
 from holdfast.errors import ConfigError, HoldfastError, StorageError
-from pyspark_holdfast import rows
+from pyspark_holdfast import dead_letters, rows
 from pyspark_holdfast.bus import Entry
 from pyspark_holdfast.columns import FIELDS
 from pyspark_holdfast.dead_letters import DeadLetterTable
@@ -211,6 +211,18 @@ def test_it_is_a_dead_letter_where_asked_once_whatever_is_read_again(tmp_path: P
     (row,) = parquet.read_table(str(tmp_path / "dead")).to_pylist()
     assert (row["address"], row["queue_uuid"], row["sequence"]) == ("q", "u-1", 3)
     assert (row["payload"], row["reason"]) == (b"\x00odd", "no format code")
+
+
+def test_a_dead_letter_s_directories_are_synced_also_where_another_task_wrote_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That one may have died before it had synced them."""
+    synced: list[Path] = []
+    monkeypatch.setattr(dead_letters, "sync_directories", lambda lowest, count: synced.append(lowest))
+    table = DeadLetterTable(tmp_path / "dead", "q", "u-1")
+    for times in (1, 2):
+        sequences(Unreadable("deadLetter", table))
+        assert synced == [tmp_path / "dead"] * times
 
 
 def test_a_dead_letter_that_cannot_be_written_ends_the_task(tmp_path: Path) -> None:

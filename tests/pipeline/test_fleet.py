@@ -113,6 +113,33 @@ def test_where_all_are_needed_one_that_is_gone_ends_it(a: Node, b: Node) -> None
         asked(fleet_of(a, b, all_needed=True, patience_s=0), a, b)
 
 
+def test_at_the_end_it_closes_until_no_call_is_under_way(a: Node, b: Node) -> None:
+    """The first time the call that is stuck was only about to connect."""
+    both = fleet_of(a, b, patience_s=0.05)
+    b.go_on.clear()
+    assert asked(both, a, b) == ["a"]
+    closed: list[int] = []
+
+    def close() -> None:
+        closed.append(len(closed))
+        if len(closed) == 3:
+            b.go_on.set()
+
+    both.end([close])
+    assert closed == [0, 1, 2]
+    assert not both._running
+
+
+def test_at_the_end_a_call_that_cannot_be_ended_is_left(a: Node, b: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fleet, "ENDS_S", 0.2)
+    both = fleet_of(a, b, patience_s=0.05)
+    b.go_on.clear()
+    assert asked(both, a, b) == ["a"]
+    both.end([lambda: None])
+    assert len(both._running) == 1
+    b.go_on.set()
+
+
 def test_any_other_error_ends_it(a: Node, b: Node) -> None:
     def refuse() -> str:
         raise ConfigError("no queue")

@@ -64,6 +64,18 @@ def test_what_a_file_means(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         ('checkpoint = "c"\nstep = 1\n' + SOURCE + PARQUET, "invalid value for step; expected at most 100 tables"),
         ('checkpoint = "c"\n' + SOURCE + PARQUET + "[[step]]\nby = 1\n", "step 1: invalid value None for function"),
         ('checkpoint = "c"\n' + SOURCE + "mode = {}\n" + PARQUET, "invalid value {} for source.mode; expected text"),
+        (
+            'checkpoint = "s3a://b/c"\n' + SOURCE + PARQUET,
+            "invalid value 's3a://b/c' for option 'checkpoint'; expected",
+        ),
+        (
+            'checkpoint = "c"\n' + SOURCE + PARQUET.replace('"table"', '"hdfs:/t"'),
+            "invalid value 'hdfs:/t' for option 'sink.path'; expected a directory",
+        ),
+        (
+            'checkpoint = "c"\n' + SOURCE + PARQUET.replace('["node"]', '["node", "node"]'),
+            "for sink.partition_by; expected a list of columns, each once",
+        ),
     ],
 )
 def test_a_mistake_names_file_and_key(tmp_path: Path, text: str, said: str) -> None:
@@ -89,7 +101,31 @@ def test_a_mistake_names_file_and_key(tmp_path: Path, text: str, said: str) -> N
             "step 1, where: got",
         ),
         (SOURCE + PG + 'table = ""\n', "option 'table' is missing"),
-        (SOURCE + BUS + 'x = "y"\n', "unknown option 'x'; expected one of url"),
+        (SOURCE + BUS + 'x = "y"\n', "sink: unknown option 'x'; expected one of url"),
+        (SOURCE + BUS.replace("url", "urlfile"), "sink: amqp://a:1 of option 'urlFile' cannot be read"),
+        (
+            SOURCE.replace('"in"', '"i*"') + BUS.replace('"out"', '"in"'),
+            "the sink writes into queue 'in' at amqp://a:1",
+        ),
+        (SOURCE + 'Address = "x"\n' + PARQUET, "source.Address is there twice, in another case; give it once"),
+        (SOURCE + 'format = "x"\n' + PARQUET, "source: unknown option 'format'"),
+        (SOURCE + "endingAt = 5\n" + PARQUET, "source.endingAt belongs to a batch query of a program; leave it out"),
+        (
+            SOURCE + PARQUET.replace('["node"]', '["nod"]'),
+            "sink.partition_by names no column 'nod'; expected some of addr",
+        ),
+        (
+            SOURCE + PARQUET + '[[step]]\nfunction = "columns"\nnames = "body"\n',
+            "step 1, columns: invalid value 'body' for names; expected a list of texts",
+        ),
+        (
+            SOURCE + PARQUET + '[[step]]\nfunction = "without_repeats"\nkey = ["a"]\nwithin_s = "10"\n',
+            "step 1, without_repeats: invalid value '10' for within_s; expected a number",
+        ),
+        (
+            SOURCE + PARQUET + '[[step]]\nfunction = "with_fields"\nfields = { a = 1 }\n',
+            "step 1, with_fields: invalid value {'a': 1} for fields; expected a table of texts",
+        ),
     ],
 )
 def test_a_mistake_in_an_option_is_said_before_spark_starts(
@@ -101,6 +137,13 @@ def test_a_mistake_in_an_option_is_said_before_spark_starts(
     found = capsys.readouterr().err
     assert found.count("\n") == 1 and said in found and str(file) in found
     assert [path.name for path in tmp_path.iterdir()] == ["job.toml"], "nothing was begun"
+
+
+def test_a_job_may_have_file_uris_and_columns_of_its_steps(tmp_path: Path) -> None:
+    text = 'checkpoint = "file:///c%20d"\n' + SOURCE + PARQUET.replace('["node"]', '["own"]')
+    job = read(tmp_path, text + '[[step]]\nfunction = "columns"\nnames = ["body own"]\n')
+    assert job.checkpoint == Path("/c d")
+    check_job(job)
 
 
 def test_where_a_job_stands(tmp_path: Path) -> None:

@@ -1,11 +1,14 @@
 """A batch that was begun leaves out the part of a node that is away, and a later one has it: exact whatever dies."""
 
+import json
 from pathlib import Path
 from random import Random
 
 import pytest
 
 pytest.importorskip("pyspark")
+
+from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from holdfast.errors import ConfigError
 from pipeline.mini_spark import Died
@@ -15,6 +18,7 @@ from pyspark_holdfast.checkpoint import batches_in
 from pyspark_holdfast.leftovers import DIRECTORY, Leftovers
 from pyspark_holdfast.offsets import Offset, Part, Place, offset_of
 from pyspark_holdfast.options import parse_options
+from pyspark_holdfast.stream import HoldfastStreamReader
 from support import today
 
 assert quick  # without waiting for what the tests bring about themselves
@@ -103,6 +107,89 @@ def test_a_node_that_goes_while_its_rows_are_read_is_left_out_by_the_next_attemp
     query.away.clear()
     query.run()
     assert written(query) == all_of(("a/x", 4), ("b/x", 4))
+
+
+def test_a_node_that_goes_between_a_plan_and_its_tasks_is_left_out_at_once(tmp_path: Path) -> None:
+    """In the same run, which had its queues open."""
+    one, other = queue(tmp_path, "a", "x"), queue(tmp_path, "b", "x")
+    query = leaving(tmp_path, "ab", 100)
+    one.put(2)
+    other.put(2)
+    query.run()
+    one.put(2)
+    other.put(2)
+
+    def go(step: str) -> None:
+        if step == "offsets":
+            query.away.add("b")
+
+    query.at_step = go
+    query.run()
+    assert written(query) == all_of(("a/x", 4), ("b/x", 2))
+    query.at_step = never
+    query.away.clear()
+    query.run()
+    assert written(query) == all_of(("a/x", 4), ("b/x", 4))
+
+
+def test_what_another_source_of_the_query_left_out_is_not_ours(tmp_path: Path) -> None:
+    """Both are of one subscription; ours would keep it for ever, and read it if the queue were its own one day."""
+    one = queue(tmp_path, "a", "x")
+    one.put(2)
+    query = leaving(tmp_path, "a", 100)
+    query.run()
+    Leftovers(query.checkpoint, "s").leave(0, {"b/x": Part("u", ((1, 3),))})
+    one.put(1)
+    end = query.reader().latestOffset(query._end_of(0), ReadMaxRows(100))
+    assert end["at"] == {"a/x": 4} and "left" not in end
+
+
+@pytest.mark.parametrize("rows_min", ["1", "5"])
+def test_what_one_source_left_out_outlives_batches_that_have_rows_of_another_alone(
+    tmp_path: Path, rows_min: str
+) -> None:
+    queues = {name: queue(tmp_path, name, name) for name in "abc"}
+    query = leaving(tmp_path, "a", 100)
+    query.options["minRowsPerTrigger"] = rows_min
+
+    def reader(nodes: str) -> HoldfastStreamReader:
+        urls = ",".join(f"amqp://{node}:1" for node in nodes)
+        query.options |= {"url": urls, "address": "*", "subscription": f"of {nodes}"}
+        return query.reader()
+
+    def batch(number: int, *planned: dict[str, object]) -> None:
+        query._write(query.checkpoint / "offsets" / str(number), "v1", "{}", *map(json.dumps, planned))
+
+    def done(number: int) -> None:
+        query._write(query.out / "_spark_metadata" / str(number), "v1")
+        query._write(query.checkpoint / "commits" / str(number), "v1", "{}")
+
+    ours, theirs = reader("a"), reader("bc")
+    starts = [ours.initialOffset(), theirs.initialOffset()]
+    for number in (0, 1):
+        for one in queues.values():
+            one.put(5)
+        ends = [one.latestOffset(start, ReadMaxRows(100)) for one, start in zip((ours, theirs), starts, strict=True)]
+        batch(number, *ends)
+        if number == 1:
+            theirs = reader("bc")  # begun again, and its node is away
+            query.away.add("b")
+        for one, start, end in zip((ours, theirs), starts, ends, strict=True):
+            one.partitions(start, end)
+        done(number)
+        starts = ends
+    for number in (2, 3):
+        queues["a"].put(5)
+        starts[1] = theirs.latestOffset(starts[1], ReadMaxRows(100))
+        starts[0] = ours.latestOffset(starts[0], ReadMaxRows(100))
+        batch(number, *starts)
+        done(number)
+        ours.commit({})
+    query.away.clear()
+    theirs = reader("bc")
+    found = theirs.latestOffset(starts[1], ReadMaxRows(100))
+    assert found["again"]["b/b"][1] == [[6, 11]]
+    assert queues["b"].advanced("of bc") <= 6
 
 
 def test_an_attempt_after_the_first_leaves_out_the_same_though_the_node_is_back(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import json
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -63,19 +64,23 @@ class AtRoot(FakeNode):
     def bus(self, address: str) -> "Bus":  # type: ignore[override]  # it is wrapped
         self.check()
         made = super().bus(str(self.root / f"{address}.db"))
-        return Checked(made, self.check)  # type: ignore[return-value]  # it has all that `made` has
+        return Checked(made, self)  # type: ignore[return-value]  # it has all that `made` has
 
 
 class Checked:
-    """Asks before each call whether the node is there."""
+    """Asks before each call whether the node is there; a call and the node's `close` are one after the other."""
 
-    def __init__(self, bus: Bus, check: Callable[[], None]) -> None:
+    def __init__(self, bus: Bus, node: AtRoot) -> None:
         self.bus = bus
-        self.check = check
+        self.node = node
 
-    def __getattr__(self, name: str) -> object:
-        self.check()
-        return getattr(self.bus, name)
+    def __getattr__(self, name: str) -> Callable[..., object]:
+        def call(*arguments: object) -> object:
+            with self.node.lock:
+                self.node.check()
+                return getattr(self.bus, name)(*arguments)
+
+        return call
 
 
 class Query(MiniSpark):
@@ -192,6 +197,15 @@ def test_a_backlog_of_one_queue_keeps_no_other_waiting(tmp_path: Path) -> None:
     end = offset_of(reader.latestOffset(reader.initialOffset(), ReadMaxRows(100)))
     assert end is not None
     assert {key: place.seq for key, place in end.places.items()} == {"a/long": 98, "b/short": 4}
+
+
+def test_where_few_rows_fit_each_queue_has_its_turn(tmp_path: Path) -> None:
+    for name in "xyz":
+        queue(tmp_path, "a", name).put(9)
+    reader = Query(tmp_path, "a", 1).reader()
+    start = reader.initialOffset()
+    ends = [reader.latestOffset(start, ReadMaxRows(1))["at"] for _ in range(3)]
+    assert sorted(key for end in ends for key, seq in end.items() if seq > 1) == ["a/x", "a/y", "a/z"]
 
 
 def test_a_node_that_is_away_holds_up_its_own_part_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -397,6 +411,37 @@ def test_a_fenced_queue_ends_the_query_whatever_the_others_do(tmp_path: Path) ->
     query.reader().initialOffset()
     with pytest.raises(ReaderFenced):
         old.latestOffset(start, ReadMaxRows(2))
+
+
+def test_a_call_of_a_run_that_is_over_fences_no_later_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The node was away, and its answer comes when the next run reads from it."""
+    queue(tmp_path, "a", "x").put(2)
+    queue(tmp_path, "b", "x").put(2)
+    query = Query(tmp_path, "ab", 100)
+    reached, go_on = threading.Event(), threading.Event()
+    check, started = AtRoot.check, threading.current_thread()
+    late: list[threading.Thread] = []
+
+    def stuck(node: AtRoot) -> None:
+        if node.options.url.host == "b" and not late and threading.current_thread() is not started:
+            late.append(threading.current_thread())
+            reached.set()
+            assert go_on.wait(LIMIT_S)
+        check(node)
+
+    monkeypatch.setattr(AtRoot, "check", stuck)
+    monkeypatch.setattr(fleet, "ENDS_S", 0.05)
+    monkeypatch.setattr(stream, "Fleet", partial(fleet.Fleet, patience_s=0.05))
+    old = query.reader()
+    old.initialOffset()
+    assert reached.is_set()
+    old.stop()
+    new = query.reader()
+    start = new.initialOffset()
+    go_on.set()
+    late[0].join(LIMIT_S)
+    assert not late[0].is_alive()
+    assert new.latestOffset(start, ReadMaxRows(100))["at"] == {"a/x": 3, "b/x": 3}
 
 
 def test_one_queue_made_anew_is_named(tmp_path: Path) -> None:

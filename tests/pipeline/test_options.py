@@ -24,8 +24,13 @@ def test_the_kafka_source_s_names() -> None:
         {**LEAST, "startingOffsets": "latest", "maxOffsetsPerTrigger": "5", "failOnDataLoss": "False"}
     )
     assert (options.starting_from, options.rows_max, options.fail_on_data_loss) == ("next", 5, False)
-    options = parse_options({**LEAST, "startingOffsets": "EARLIEST"})
-    assert (options.starting_from, options.fail_on_data_loss) == ("first", True)
+    options = parse_options({**LEAST, "startingOffsets": "EARLIEST", "endingOffsets": "latest"})
+    assert (options.starting_from, options.fail_on_data_loss, options.ending_at) == ("first", True, None)
+    options = parse_options({"url": LEAST["url"], "subscribe": "a,b", "startingTimestamp": "1700000000123"})
+    assert [address.name for address in options.addresses] == ["a", "b"] and options.begins
+    assert options.starting_from == datetime(2023, 11, 14, 22, 13, 20, 123_000, tzinfo=UTC)
+    for text, delay_s in (("15m", 900.0), ("1 hour", 3600.0), ("200ms", 0.2), ("30 SECONDS", 30.0)):
+        assert parse_options({**LEAST, "maxTriggerDelay": text}).delay_s == delay_s
 
 
 def test_what_is_done_with_the_unreadable() -> None:
@@ -86,13 +91,29 @@ def test_what_is_done_with_the_unreadable() -> None:
         ({"retrySeconds": "-1"}, "retrySeconds"),
         ({"checkpoint": "hdfs://x/y"}, "hdfs://x/y"),
         ({"passwordFile": "/nowhere"}, "/nowhere"),
+        ({"url": "amqp://jane:se,cret@host"}, "one of its 2 parts is no URL; expected amqp://[user:password@]host"),
+        ({"checkpoint": ""}, "option 'checkpoint' is empty; expected a directory"),
+        ({"sinkPath": ""}, "option 'sinkPath' is empty"),
+        ({"checkpoint": "wasb:/x"}, "invalid value 'wasb:/x' for option 'checkpoint'"),
+        ({"maxRowsPerTrigger": "9" * 5000}, "for option 'maxRowsPerTrigger'; expected a whole number from 1"),
+        ({"startingFrom": "9" * 5000}, "for option 'startingFrom'; expected first, next, a sequence"),
+        ({"startingTimestamp": "9" * 18}, "expected a time in milliseconds since 1970"),
+        ({"startingTimestamp": "now"}, "expected a time in milliseconds since 1970"),
+        ({"startingTimestamp": "1", "startingOffsets": "latest"}, "mean the same; give one of them"),
+        ({"subscribe": "a"}, "options 'address' and 'subscribe' mean the same; give one of them"),
+        ({"endingOffsets": "5"}, "invalid value '5' for option 'endingOffsets'; expected one of latest"),
+        ({"endingAt": "first"}, "invalid value 'first' for option 'endingAt'; expected next, a sequence from 1, or"),
+        ({"endingAt": "1", "endingTimestamp": "1"}, "mean the same; give one of them"),
+        ({"maxTriggerDelay": "15 weeks"}, "option 'maxTriggerDelay'; expected an interval up to a day, such as 15m"),
+        ({"maxTriggerDelay": "25h"}, "expected an interval up to a day"),
+        ({"maxTriggerDelay": "1m", "maxDelaySeconds": "60"}, "mean the same; give one of them"),
     ],
 )
 def test_refused_in_one_line_that_names_it(changed: dict[str, str], said: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse_options({**LEAST, **changed})
     assert said in str(caught.value)
-    assert "\n" not in str(caught.value)
+    assert "\n" not in str(caught.value) and "se,cret" not in str(caught.value) and "jane:" not in str(caught.value)
 
 
 def test_the_largest_arrow_batch_is_accepted() -> None:

@@ -90,13 +90,14 @@ def test_a_column_without_a_type_or_a_key_that_is_none_is_told() -> None:
 
 
 def test_maps_structs_and_lists_are_json() -> None:
-    assert _plain([("a", 1), ("b", None)]) == {"a": 1, "b": None}
+    assert _plain([float("nan"), float("-inf")]) == ["nan", "-inf"]
     assert _plain({"a": [b"\x01", True, 1.5]}) == {"a": ["01", True, 1.5]}
     assert _plain([]) == [] and _plain([["x"]]) == [["x"]] and _plain(datetime(2026, 1, 1, tzinfo=UTC))[:4] == "2026"
 
 
 def rows(*numbers: int) -> pa.RecordBatch:
-    more = pa.array([[("n", str(number))] for number in numbers], pa.map_(pa.string(), pa.string()))
+    maps = [[("n", str(number))] if number < 4 else [] for number in numbers]
+    more = pa.array(maps, pa.map_(pa.string(), pa.string()))
     texts = [None if number % 2 else f"text\t{number}\\" for number in numbers]
     return pa.record_batch({"id": pa.array(numbers, pa.int64()), "text": texts, "more": more})
 
@@ -109,7 +110,7 @@ def test_a_row_that_is_there_is_not_inserted_again(server: str) -> None:
     write_partition(options, SIMPLE, iter([rows(2, 3, 4)]))
     write_partition(options, SIMPLE, iter([]))
     found = asked(server, 'SELECT id, text, more FROM "Flights of a day" ORDER BY id')
-    assert found == [(n, None if n % 2 else f"text\t{n}\\", {"n": str(n)}) for n in range(1, 5)]
+    assert found == [(n, None if n % 2 else f"text\t{n}\\", {"n": str(n)} if n < 4 else {}) for n in range(1, 5)]
 
 
 def test_a_partition_is_there_whole_or_not_at_all(server: str) -> None:

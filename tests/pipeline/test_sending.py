@@ -196,7 +196,7 @@ async def test_fewer_rows_than_the_node_has_are_told(start_node: StartNode) -> N
 async def test_a_producer_that_the_node_has_forgotten_is_told(start_node: StartNode) -> None:
     node = await start_node("hub")
     with pytest.raises(HoldfastError, match="has forgotten producer 'p-0'"):
-        await send(options_of(node), iter([batch(1, 9)]), first=5, knows=True)
+        await send(options_of(node), iter([batch(1, 9)]), first=2, knows=True)
     assert await send(options_of(node), iter([batch(1, 9)]), first=5) == {"q": 9}
 
 

@@ -1,5 +1,6 @@
 """The source's protocol with Spark, without Spark: exact rows through deaths of the driver at any step."""
 
+import contextlib
 import io
 import json
 import pickle
@@ -232,6 +233,30 @@ def test_without_fail_on_data_loss_it_is_told_and_the_query_goes_on(
     assert told in caplog.text
 
 
+def test_one_message_that_is_missing_at_an_end_is_told(
+    tmp_path: Path, queue: FakeQueue, caplog: pytest.LogCaptureFixture
+) -> None:
+    queue.put(9)
+    query = MiniSpark(tmp_path, queue.path, 9, never)
+    query.options["rowsPerPartition"] = "3"
+    queue.lose("expired", 4, 9)
+    query.run()
+    assert "from 4 to 4 1 are missing: 1 expired" in caplog.text
+    assert "from 9 to 9 1 are missing: 1 expired" in caplog.text
+
+
+def test_a_checkpoint_that_is_one_message_older_is_refused(tmp_path: Path, queue: FakeQueue) -> None:
+    queue.put(4)
+    query = MiniSpark(tmp_path, queue.path, 4, never)
+    query.run()
+    start = query._end_of(0)
+    queue.put(1)
+    with contextlib.closing(queue.connect()) as connection:
+        connection.execute("update subscription set advanced = 6")
+    with pytest.raises(ConfigError, match=r"older than the subscription: it is at 5, 's' of .* has advanced to 6"):
+        query.reader().latestOffset(start, ReadMaxRows(4))
+
+
 def test_what_expired_is_told_and_ends_nothing(
     tmp_path: Path, queue: FakeQueue, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -324,6 +349,47 @@ def test_the_batch_reader_takes_what_is_there(tmp_path: Path, queue: FakeQueue) 
     ]  # fmt: skip
     rows = [n for part in ranges for batch in reader.read(part) for n in batch.column("sequence").to_pylist()]
     assert rows == list(range(1, 8))
+
+
+def sequences(queue: FakeQueue, **options: str) -> list[int]:
+    reader = FakeDataSource({"url": "amqp://h:1", "address": str(queue.path), **options}).reader(StructType())
+    found = (batch for part in reader.partitions() for batch in reader.read(part))
+    return [number for batch in found for number in batch.column("sequence").to_pylist()]
+
+
+@pytest.mark.parametrize(
+    ("options", "first", "last"),
+    [
+        ({"startingFrom": "3"}, 3, 7),
+        ({"startingFrom": "9"}, 8, 7),
+        ({"startingFrom": "next"}, 8, 7),
+        ({"endingAt": "4"}, 1, 3),
+        ({"endingAt": "9"}, 1, 7),
+        ({"endingAt": "next"}, 1, 7),
+        ({"startingFrom": "5", "endingAt": "3"}, 1, 0),
+        ({"startingFrom": "2023-11-14T22:13:23.123Z"}, 3, 7),
+        ({"endingAt": "2023-11-14T22:13:23.123Z"}, 1, 2),
+        ({"startingTimestamp": "1700000002124", "endingTimestamp": "1700000005123"}, 3, 4),
+    ],
+)
+def test_a_batch_query_begins_and_ends_where_it_is_told(
+    queue: FakeQueue, options: dict[str, str], first: int, last: int
+) -> None:
+    queue.put(7)
+    assert sequences(queue, **options) == list(range(first, last + 1))
+
+
+def test_a_batch_query_begins_at_its_subscription_or_where_it_is_told_and_reads_no_node_twice(
+    tmp_path: Path, queue: FakeQueue
+) -> None:
+    queue.put(2)
+    with pytest.raises(ConfigError, match="'subscription' and 'startingFrom' exclude each other in a batch query"):
+        sequences(queue, subscription="s", startingFrom="2")
+    with pytest.raises(ConfigError, match="amqp://h:1 and amqp://h:2 both reach node 'h'; give one"):
+        sequences(queue, url="amqp://h:1,amqp://h:2")
+    options = {"url": "amqp://h:1", "address": "q", "subscription": "s", "checkpoint": str(tmp_path), "endingAt": "3"}
+    with pytest.raises(ConfigError, match="option 'endingAt' belongs to a batch query"):
+        HoldfastStreamReader(FakeDataSource(options), options)
 
 
 def test_the_batch_reader_of_an_empty_queue(tmp_path: Path, queue: FakeQueue) -> None:

@@ -1,5 +1,6 @@
 """The source inside Spark, over a bus in a file: exact tables, restarts, and failures told in one line."""
 
+import json
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +12,7 @@ pytest.importorskip("pyspark")
 from holdfast.errors import ConfigError, HoldfastError
 from pipeline.fake_bus import FakeQueue
 from pyspark_holdfast.columns import COLUMNS, arrow_schema
+from pyspark_holdfast.commands import _batch_log
 from pyspark_holdfast.ingest import IngestJob, default_checkpoint, run_ingest
 from pyspark_holdfast.queries import Progress
 from pyspark_holdfast.tables import identities, read_arrow, read_table
@@ -53,8 +55,14 @@ def test_the_schema_is_what_spark_makes_of_the_columns(spark: "SparkSession") ->
 
 def test_everything_once_released_and_once_more(spark: "SparkSession", tmp_path: Path, queue: FakeQueue) -> None:
     queue.put(2_500)
-    progress = run(spark, job(tmp_path, queue, 1_000))
-    assert (progress.rows, progress.batches) == (2_500, 3)
+    with _batch_log(str(tmp_path / "batches.log")):
+        progress = run(spark, job(tmp_path, queue, 1_000))
+    assert (progress.rows, progress.batches, progress.behind) == (2_500, 3, 0)
+    told = [json.loads(line) for line in (tmp_path / "batches.log").read_text().splitlines()]
+    assert [(line["batch"], line["rows"], line["late"]) for line in told] == [(0, 1_000, 0), (1, 1_000, 0), (2, 500, 0)]
+    key = f"fake/{queue.path}"
+    assert [line["behind"] for line in told] == [{key: 1_500}, {key: 500}, {key: 0}]
+    assert len({line["query"] for line in told}) == 1 and all(line["seconds"] > 0 for line in told)
     assert queue.calls("advance") == [1_001, 2_001, 2_501]
     queue.put(500)
     run(spark, job(tmp_path, queue, 1_000))

@@ -121,13 +121,20 @@ async def test_ctrl_c_ends_a_job_with_a_line_that_says_where_it_stands(tmp_path:
         await process.wait()
 
 
+def command_of(pid: int) -> bytes:
+    """Empty for a process that has ended meanwhile."""
+    try:
+        return Path("/proc", str(pid), "cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return b""
+
+
 async def test_ctrl_c_ends_a_swarm_within_seconds(tmp_path: Path) -> None:
     """Its runs of the simulator, which take minutes, end too."""
     process = await start_verb(tmp_path, "swarm", "--seeds", "2000", "--out", str(tmp_path / "verdicts"))
 
     def simulating() -> bool:
-        commands = [Path("/proc", str(pid), "cmdline") for pid in members(process.pid)]
-        return process.returncode is not None or any(b"sim\0run" in path.read_bytes() for path in commands)
+        return process.returncode is not None or any(b"sim\0run" in command_of(pid) for pid in members(process.pid))
 
     try:
         await eventually_true(simulating, what="a run of the simulator", limit_s=LIMIT_S)

@@ -12,7 +12,8 @@ pytest.importorskip("pyspark")
 import pyarrow as pa
 import pyarrow.parquet as parquet
 
-from holdfast.client import Message
+from holdfast.amqp.wire.types import Timestamp
+from holdfast.client import Message, Properties
 from holdfast.errors import ConfigError
 from pyspark_holdfast.bus import Entry
 from pyspark_holdfast.columns import COLUMNS, FIELDS
@@ -30,6 +31,8 @@ FLIGHTS = [
     ("4", "JFK", "B6", "6", "-3"),
     ("5", "LGA", "DL", "6", "30"),
 ]
+LATE = Message(properties=Properties(creation_time=Timestamp(253_370_764_800_000)), data=[b"x"])
+"""Made in the year 9999, which nanoseconds since 1970 do not reach."""
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
@@ -78,6 +81,44 @@ def test_a_table_of_an_earlier_version_is_read_with_the_columns_of_this_one(
         (b"", "value", "[1]"),
     ]
     assert read_arrow(tmp_path, ["body_value"]).column("body_value").to_pylist() == [None, "[1]"]
+
+
+@pytest.mark.spark
+def test_a_table_by_columns_is_read_without_spark_as_by_spark(
+    spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stream's table, whose log says which files it has, by columns of the source and of its own."""
+    made = [
+        pa.Table.from_batches([record_batch(queue, [Entry(number, None, LATE)], node="007")])
+        for number, queue in enumerate(("a/b 1=%", "plain"), 1)
+    ]
+    (tmp_path / "in").mkdir()
+    parquet.write_table(pa.concat_tables(made), str(tmp_path / "in" / "rows.parquet"))
+    rows = spark.readStream.schema(COLUMNS).parquet(str(tmp_path / "in"))
+    rows = rows.selectExpr("*", "CASE WHEN sequence = 1 THEN 'é#?' END AS own", "sequence * 2 AS twice")
+    out = tmp_path / "out=dir"
+    query = (
+        rows.writeStream.format("parquet").partitionBy("node", "address", "own")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True).start(str(out))
+    )  # fmt: skip
+    query.awaitTermination()
+    found = read_arrow(out).sort_by("sequence")
+    assert found.column_names[: len(FIELDS)] == list(FIELDS)
+    assert [time.year for time in found.column("created").to_pylist()] == [9999, 9999]
+    wanted = ["node", "address", "sequence", "own", "twice", "body"]
+    assert read_arrow(out, wanted).sort_by("sequence").to_pylist() == found.select(wanted).to_pylist()
+    assert [tuple(row.values()) for row in found.select(wanted).to_pylist()] == [
+        ("007", "a/b 1=%", 1, "é#?", 2, b"x"), ("007", "plain", 2, None, 4, b"x"),
+    ]  # fmt: skip
+    by_spark = spark.read.schema(f"{COLUMNS}, own string, twice bigint").parquet(str(out)).orderBy("sequence")
+    assert [(row.node, row.address, row.own) for row in by_spark.collect()] == [
+        ("007", "a/b 1=%", "é#?"), ("007", "plain", None),
+    ]  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    assert read_arrow(Path("out=dir"), ["own"]).num_rows == 2
+    with pytest.raises(ConfigError, match="has no column 'nothing'; expected some of address, sequence"):
+        read_arrow(out, ["nothing"])
 
 
 @pytest.mark.spark

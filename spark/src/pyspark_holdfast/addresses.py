@@ -1,7 +1,7 @@
 """Lists of URLs and queues as options give them, and patterns over the names of a node's queues.
 
-Rules of this file: pure. Commas separate; a backslash takes the meaning from a comma, an asterisk or a backslash, since
-names of queues may have all of them.
+Rules of this file: pure. Commas separate; a backslash takes the meaning from a comma, an asterisk, a backslash or a
+blank at an end, since names of queues may have all of them.
 """
 
 import re
@@ -19,14 +19,17 @@ _TOKENS: Final = re.compile(r"\\.|[^\\]|\\", re.DOTALL)
 
 
 def listed(option: str, text: str, separators: str = ",") -> list[str]:
-    """The parts of a list, still escaped, without blanks around them. Raises ConfigError."""
-    parts = [""]
+    """The parts of a list, still escaped, without blanks around them that are not escaped. Raises ConfigError."""
+    parts: list[list[str]] = [[]]
     for token in _TOKENS.findall(text):
         if token in separators:
-            parts.append("")
-        else:
-            parts[-1] += token
-    found = [part.strip() for part in parts]
+            parts.append([])
+        elif parts[-1] or not token.isspace():
+            parts[-1].append(token)
+    for part in parts:
+        while part and part[-1].isspace():
+            del part[-1]
+    found = ["".join(part) for part in parts]
     if "\n" in separators:
         found = [part for part in found if part]
     if not found or "" in found:
@@ -38,7 +41,7 @@ def listed(option: str, text: str, separators: str = ",") -> list[str]:
 
 def escaped(name: str) -> str:
     """A queue's name as an address that means this queue and no other."""
-    return re.sub(r"([\\,*])", r"\\\1", name)
+    return re.sub(r"([\\,*]|^\s|\s$)", r"\\\1", name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +61,10 @@ class Address:
 
     def matching(self, names: Iterable[str]) -> list[str]:
         """Those of `names` that it means, in their order."""
-        parts = []
+        parts: list[str] = []
         for token in _TOKENS.findall(self.text):
+            if token == "*" and parts[-1:] == [".*"]:
+                continue
             parts.append(".*" if token == "*" else re.escape(_ESCAPED.sub(r"\1", token)))
         pattern = re.compile("".join(parts), re.DOTALL)
         return [name for name in names if pattern.fullmatch(name)]

@@ -115,4 +115,4 @@ class Node(Protocol):
         """The way to that queue; its `close` does not end the node's connection."""
 
     def close(self) -> None:
-        """Idempotent."""
+        """For good: what is asked later, by another thread too, is an error. Idempotent."""

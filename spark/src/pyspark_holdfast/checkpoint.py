@@ -12,7 +12,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from holdfast.durable import sync_file
@@ -85,12 +85,20 @@ class SinkLog:
         """The data files that one file of the log adds."""
         return [file for file, added in _sink_entries(log) if added]
 
+    @staticmethod
+    def lines_of(log: Path) -> list[dict[str, Any]]:
+        """What one file of the log says, a line for each data file."""
+        return [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()[1:] if line.strip()]
+
+    @staticmethod
+    def path_of(uri: str) -> Path:
+        """The data file that a line names."""
+        return Path(unquote(urlsplit(uri).path))
+
 
 def _sink_entries(log: Path) -> Iterator[tuple[Path, bool]]:
-    for line in log.read_text(encoding="utf-8").splitlines()[1:]:
-        if line.strip():
-            entry = json.loads(line)
-            yield Path(unquote(urlsplit(entry["path"]).path)), entry.get("action", "add") == "add"
+    for line in SinkLog.lines_of(log):
+        yield SinkLog.path_of(line["path"]), line.get("action", "add") == "add"
 
 
 class Checkpoint:

@@ -1,4 +1,4 @@
-"""`holdfast pipeline ingest | run | swarm | sweep | report`: arguments, signals, the terminal and the exit code.
+"""`holdfast pipeline ingest | run | compact | swarm | sweep | report`: arguments, signals, terminal, exit code.
 
 Rules of this file: everything heavy is imported after the arguments were checked. Progress is drawn on a
 terminal and nowhere else; the last line on standard error is the summary, as JSON. SIGTERM and Ctrl-C end the
@@ -7,13 +7,14 @@ query between two steps and leave no process behind.
 
 import argparse
 import getpass
+import logging
 import shutil
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 from holdfast.columns import counted
 from holdfast.errors import ConfigError, HoldfastError, missing_package
 from holdfast.lines import json_line, say
+from holdfast.units import MIB
 from pyspark_holdfast.addresses import escaped
 from pyspark_holdfast.running import SIGNAL_CODES, draw, on_spark
 
@@ -64,7 +66,8 @@ def ingest(args: argparse.Namespace) -> int:
 
         return run_ingest(spark, job, stop, _draw_progress)
 
-    ran = on_spark("ingest", args.master, work, Progress())
+    with _batch_log(args.batch_log):
+        ran = on_spark("ingest", args.master, work, Progress())
     from pyspark_holdfast.ingest import summary
 
     advanced: int | None = None
@@ -98,7 +101,7 @@ def run(args: argparse.Namespace) -> int:
     check_writable("checkpoint", job.checkpoint)
     if job.sink.path is not None:
         check_writable("sink.path", job.sink.path)
-    if options.is_single:  # of many, one may be away
+    if len(options.urls) == 1:  # of many, one may be away
         bus = NodeBus(options)
         try:
             bus.reach()
@@ -108,9 +111,23 @@ def run(args: argparse.Namespace) -> int:
     def work(spark: "SparkSession", stop: threading.Event) -> Progress:
         return run_job(spark, job, stop, _draw_progress, available_now=args.available_now)
 
-    ran = on_spark("run", args.master, work, Progress())
+    with _batch_log(args.batch_log):
+        ran = on_spark("run", args.master, work, Progress())
     say(json_line(summary(ran.result, ran.seconds, places_of(options))), file=sys.stderr, flush=True)
     return ran.code
+
+
+def compact_table(args: argparse.Namespace) -> int:
+    """`args`: table, file_mib, keep (docs/spark.md, "Small files")."""
+    try:
+        import pyarrow  # noqa: F401  # said before anything is read
+    except ModuleNotFoundError as error:
+        raise missing_package(error.name, "./spark") from None
+    from pyspark_holdfast.compaction import compact
+
+    found = compact(Path(args.table).absolute(), file_bytes=args.file_mib * MIB, keep_s=args.keep)
+    say(json_line(found._asdict()), flush=True)
+    return 0
 
 
 def swarm(args: argparse.Namespace) -> int:
@@ -188,7 +205,9 @@ def _into_table(
 ) -> int:
     """Writes the rows to `args.out`, by `args.master`, a part after the other; returns 1 where one of them failed.
     `stopped`: what is said where a signal ends it before all are there. `resume`: there may be a table already."""
-    out = Path(args.out).absolute()
+    from pyspark_holdfast.options import local_path
+
+    out = local_path("--out", args.out)
     if out.exists() and (not out.is_dir() or (any(out.iterdir()) and not resume)):
         raise ConfigError(f"there are files in {out}; give --out an empty or new directory")
     check_writable("--out", out)
@@ -245,11 +264,39 @@ def check_writable(option: str, directory: Path) -> None:
         raise ConfigError(text) from None
 
 
+@contextmanager
+def _batch_log(file: str | None) -> Iterator[None]:
+    """A line of JSON for each batch goes to the end of that file."""
+    if file is None:
+        yield
+        return
+    from pyspark_holdfast.batch_log import LOGGER
+
+    try:
+        handler = logging.FileHandler(file, encoding="utf-8")
+    except OSError as error:
+        reason = error.strerror or str(error)
+        text = f"invalid value {file} for --batch-log ({reason}); expected a file that can be written"
+        raise ConfigError(text) from None
+    log = logging.getLogger(LOGGER)
+    level, log.propagate = log.level, False
+    log.setLevel(logging.INFO)
+    log.addHandler(handler)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(level)
+        log.propagate = True
+        handler.close()
+
+
 def _job(args: argparse.Namespace) -> "IngestJob":
     from pyspark_holdfast.ingest import IngestJob, default_checkpoint
+    from pyspark_holdfast.options import local_path
 
-    out = Path(args.out).absolute()
-    checkpoint = Path(args.checkpoint).absolute() if args.checkpoint else default_checkpoint(out)
+    out = local_path("--out", args.out)
+    checkpoint = local_path("--checkpoint", args.checkpoint) if args.checkpoint else default_checkpoint(out)
     options = {
         "url": _with_prompted_password(_with_vhost(args.url, args.vhost), args.password_file),
         "address": escaped(args.address),
@@ -293,4 +340,5 @@ def _with_prompted_password(url: str, password_file: str | None) -> str:
 
 
 def _draw_progress(progress: "Progress") -> None:
-    draw(f"{progress.rows:,} rows in {progress.batches:,} batches, {progress.rows_per_s:,.0f} rows/s")
+    behind = f", {progress.behind:,} behind" if progress.behind else ""
+    draw(f"{progress.rows:,} rows in {progress.batches:,} batches, {progress.rows_per_s:,.0f} rows/s{behind}")

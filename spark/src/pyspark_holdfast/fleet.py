@@ -1,13 +1,14 @@
 """Calls to several nodes at once, of which some may be away: those that answer are not kept waiting.
 
 Rules of this file: one call at a time for each node, in a thread that nobody has to wait for; a node whose call has not
-returned is away until it has. Only `NodeUnreachable` and time make a node away; any other error ends the query.
+returned is away until it has. Only `NodeUnreachable` and time make a node away; any other error ends the query. After
+`end` no call has an effect: a late one would open queues that the next run has opened by then, and fence it.
 """
 
 import logging
 import threading
 import time
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from typing import Any, Final, Generic, TypeVar
 
@@ -21,6 +22,10 @@ QUEUE_S: Final = 0.02
 """How much longer for each of its queues, which are asked about one after the other."""
 AGAIN_S: Final = 1.0
 """How long after a call that failed a node that is away is called again."""
+ENDS_S: Final = 5.0
+"""How long calls that are under way are waited for at the end."""
+CLOSED_AGAIN_S: Final = 0.1
+"""How often nodes are closed until their calls have ended: one may have been about to connect."""
 
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
@@ -35,6 +40,8 @@ class Fleet(Generic[K]):
         self.patience_s = patience_s
         self._calls: dict[K, Future[Any]] = {}
         """Under way, of nodes that are away."""
+        self._running: set[Future[Any]] = set()
+        """All whose threads have not ended."""
         self._failed_at: dict[K, float] = {}
         self.away: dict[K, str] = {}
         """Why each node that is away is."""
@@ -56,6 +63,17 @@ class Fleet(Generic[K]):
         if work and not found and not self._all_needed:
             found = self._any(calls)
         return found
+
+    def end(self, closes: Sequence[Callable[[], None]]) -> None:
+        """Calls `closes`, which close nodes for good, until no call is under way; ENDS_S at most, since a node that is
+        cut off may not answer."""
+        until = time.monotonic() + ENDS_S
+        while True:
+            closing = [self._begun(close) for close in closes]
+            wait(closing, until - time.monotonic())
+            wait(self._running.copy(), min(CLOSED_AGAIN_S, max(0.0, until - time.monotonic())))
+            if not self._running or time.monotonic() >= until:
+                return
 
     def _is_busy(self, key: K) -> bool:
         """Whether a call to a node that is away is under way, or it is too early for the next."""
@@ -118,6 +136,8 @@ class Fleet(Generic[K]):
 
     def _begun(self, call: Callable[[], T]) -> "Future[T]":
         future: Future[T] = Future()
+        self._running.add(future)
+        future.add_done_callback(self._running.discard)
 
         def run() -> None:
             try:

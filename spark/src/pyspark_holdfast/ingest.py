@@ -39,7 +39,7 @@ def default_checkpoint(out: Path) -> Path:
 def check_pair(out: Path, checkpoint: Path) -> None:
     """Raises ConfigError where `out` and `checkpoint` cannot have been written together."""
     if checkpoint == out or out in checkpoint.parents:
-        raise ConfigError(f"{checkpoint} is inside the table {out}; give --checkpoint a place outside it")
+        raise ConfigError(f"{checkpoint} is inside the table {out}; give the checkpoint a place outside it")
     if out.exists() and not out.is_dir():
         raise ConfigError(f"invalid value {out} for --out; expected a directory or a new name")
     written = max(SinkLog(out).batches(), default=-1)

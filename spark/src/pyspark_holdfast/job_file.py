@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from holdfast.errors import ConfigError
 from holdfast.text_files import read_text
+from pyspark_holdfast.options import local_path
 from pyspark_holdfast.steps import STEPS_MAX, Step
 
 FILE_BYTES_MAX: Final = 1_000_000
@@ -90,8 +91,11 @@ def _sink(file: str, table: Mapping[str, Any]) -> Sink:
         if "path" not in table:
             raise ConfigError(f"{file}: sink.path is missing; expected the directory of the table")
         columns = table.get("partition_by", [])
-        if not isinstance(columns, list) or not all(isinstance(column, str) and column for column in columns):
-            raise ConfigError(f"{file}: invalid value {columns!r} for sink.partition_by; expected a list of columns")
+        is_list = isinstance(columns, list) and all(isinstance(column, str) and column for column in columns)
+        if not is_list or len(set(columns)) < len(columns):
+            raise ConfigError(
+                f"{file}: invalid value {columns!r} for sink.partition_by; expected a list of columns, each once"
+            )
         path = _path(file, "sink.path", table["path"])
         return Sink(format=form, options={}, path=path, partition_by=tuple(columns))
     return Sink(format=form, options=_options(file, "sink", {key: table[key] for key in table if key != "format"}))
@@ -106,7 +110,10 @@ def _known(file: str, where: str, table: Mapping[str, Any], known: Sequence[str]
 def _path(file: str, key: str, value: Any) -> Path:
     if not isinstance(value, str) or not value:
         raise ConfigError(f"{file}: invalid value {value!r} for {key}; expected a directory")
-    return Path(value).absolute()
+    try:
+        return local_path(key, value)
+    except ConfigError as error:
+        raise ConfigError(f"{file}: {error}") from None
 
 
 def _options(file: str, part: str, table: Mapping[str, Any]) -> dict[str, str]:
@@ -115,6 +122,8 @@ def _options(file: str, part: str, table: Mapping[str, Any]) -> dict[str, str]:
     for key, value in table.items():
         if key.lower() in (name.lower() for name in OURS[part]):
             raise ConfigError(f"{file}: {part}.{key} is set by the job itself; leave it out")
+        if key.lower() in (name.lower() for name in found):
+            raise ConfigError(f"{file}: {part}.{key} is there twice, in another case; give it once")
         values = value if isinstance(value, list) else [value]
         if not values or not all(isinstance(one, (str, int, float)) for one in values):
             raise ConfigError(

@@ -6,13 +6,14 @@ before Spark starts.
 
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from holdfast.errors import ConfigError
 from pyspark_holdfast.checkpoint import Checkpoint
+from pyspark_holdfast.columns import FIELDS
 from pyspark_holdfast.ingest import check_pair, leaves_out
 from pyspark_holdfast.job_file import Job
 from pyspark_holdfast.options import SourceOptions, parse_options
@@ -20,6 +21,8 @@ from pyspark_holdfast.postgresql import FORMAT, parse_postgresql_options
 from pyspark_holdfast.queries import Progress, run_queries
 from pyspark_holdfast.sink_options import parse_sink_options
 from pyspark_holdfast.steps import check_steps, through
+
+T = TypeVar("T")
 
 
 def source_options(job: Job) -> dict[str, str]:
@@ -38,20 +41,35 @@ def sink_options(job: Job) -> dict[str, str]:
     return options
 
 
+def _of(part: str, parse: Callable[[Mapping[str, str]], T], options: Mapping[str, str]) -> T:
+    """What `parse` makes of the options of a part, which its errors name."""
+    try:
+        return parse(options)
+    except ConfigError as error:
+        raise ConfigError(f"{part}: {error}") from None
+
+
 def check_job(job: Job) -> SourceOptions:
     """The options of the source. Raises ConfigError where the job cannot run."""
-    options = parse_options(source_options(job))
+    options = _of("source", parse_options, source_options(job))
     if options.subscription is None:
         raise ConfigError("source.subscription is missing; expected the name of this job's place in its queues")
+    if options.ending_at is not None:
+        raise ConfigError("source.endingAt belongs to a batch query of a program; leave it out")
     if job.sink.path is not None:
         check_pair(job.sink.path, job.checkpoint)
     check_steps(job.steps)
+    for column in () if job.steps else job.sink.partition_by:
+        if column not in FIELDS:
+            raise ConfigError(f"sink.partition_by names no column {column!r}; expected some of {', '.join(FIELDS)}")
     if job.sink.format == "postgresql":
-        parse_postgresql_options(sink_options(job))
+        _of("sink", parse_postgresql_options, sink_options(job))
     if job.sink.format == "holdfast":
-        sink = parse_sink_options(sink_options(job))
+        sink = _of("sink", parse_sink_options, sink_options(job))
         for url in options.urls:
-            if sink.url == url and sink.address in (None, *(address.name for address in options.addresses)):
+            if sink.url == url and (
+                sink.address is None or any(address.matching([sink.address]) for address in options.addresses)
+            ):
                 raise ConfigError(
                     f"the sink writes into queue {sink.address or options.address!r} at {url}, which the source reads; "
                     "give sink.address another"

@@ -33,8 +33,8 @@ _ILLEGAL_STATE: Final = "amqp:illegal-state"
 
 
 class NodeLink:
-    """The connection to one node, made when it is first needed, and anew after it has failed. `retry_s` overrides the
-    option's. `manage_limit_s`: how long a request may take."""
+    """The connection to one node, made when it is first needed, and anew after it has failed, until `close`. `retry_s`
+    overrides the option's. `manage_limit_s`: how long a request may take."""
 
     def __init__(
         self, options: SourceOptions, *, retry_s: float | None = None, manage_limit_s: float = MANAGE_LIMIT_S
@@ -44,12 +44,17 @@ class NodeLink:
         self.limit_s = max(manage_limit_s, self._retry_s)
         """The time limit of a request: within it the client asks anew by itself."""
         self._connection: BlockingConnection | None = None
+        self._closed = False
 
     def connected(self) -> BlockingConnection:
-        if self._connection is None:
+        connection = self._connection
+        if connection is None:
             options = self.options
-            self._connection = BlockingConnection(options.url, retry_s=self._retry_s, ca_file=options.ca_file)
-        return self._connection
+            connection = BlockingConnection(options.url, retry_s=self._retry_s, ca_file=options.ca_file)
+            self._connection = connection
+        if self._closed:  # looked at last: `close` is another thread's
+            raise HoldfastError(f"{self.options.url}: the connection was closed")
+        return connection
 
     def name(self) -> str:
         """The node's name, with the virtual host before it where the URL names one."""
@@ -82,7 +87,7 @@ class NodeLink:
     def unreachable(self, text: str, error: ConnectionFailed) -> HoldfastError:
         """What it means that there is no connection: a node that is away may come back, a wrong password is a mistake.
         The next call makes a connection anew."""
-        self.close()
+        self._disconnect()
         if isinstance(error, AuthenticationFailed):
             return ConfigError(text)
         return NodeUnreachable(text)
@@ -91,12 +96,14 @@ class NodeLink:
         return NodeBus(self.options.at(self.options.url, address), link=self)
 
     def close(self) -> None:
+        self._closed = True
+        if self._connection is not None:  # it stays: another thread that was about to use it has opened it again
+            _end(self._connection)
+
+    def _disconnect(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
-            try:
-                connection.close()
-            except HoldfastError:
-                pass  # the node sees the connection end, that is all that is wanted
+            _end(connection)
 
 
 class NodeBus:
@@ -254,6 +261,13 @@ class NodeBus:
 
     def _where(self) -> str:
         return f"queue {self._options.address!r} at {self._options.url}"
+
+
+def _end(connection: BlockingConnection) -> None:
+    try:
+        connection.close()
+    except HoldfastError:
+        pass  # the node sees the connection end, that is all that is wanted
 
 
 def _position(answer: dict[str, Any]) -> Position:

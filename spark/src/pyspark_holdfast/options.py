@@ -4,9 +4,10 @@ Rules of this file: Spark hands keys over in lower case and values as text; ever
 that names the option, what is wrong and what is expected.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
@@ -24,7 +25,8 @@ NAMES: Final = (
     "url", "urlFile", "passwordFile", "caFile", "address", "subscription", "mode", "startingFrom", "checkpoint",
     "sinkPath", "maxRowsPerTrigger", "bytesPerTrigger", "rowsPerPartition", "rowsPerBatch",
     "retrySeconds", "onUnreadable", "deadLetterPath", "failOnDataLoss", "startingOffsets", "maxOffsetsPerTrigger",
-    "onNodeAway", "maxBytesPerTrigger", "minRowsPerTrigger", "minOffsetsPerTrigger", "maxDelaySeconds",
+    "onNodeAway", "maxBytesPerTrigger", "minRowsPerTrigger", "minOffsetsPerTrigger", "maxDelaySeconds", "endingAt",
+    "subscribe", "startingTimestamp", "endingOffsets", "endingTimestamp", "maxTriggerDelay",
 )  # fmt: skip
 """As users write them; Spark does not tell case apart."""
 
@@ -34,9 +36,14 @@ AWAY: Final = {"goon": "goOn", "fail": "fail", "leaveout": "leaveOut"}
 UNREADABLE: Final = {"row": "row", "fail": "fail", "deadletter": "deadLetter"}
 """What `onUnreadable` may be, by its lower case."""
 SAME: Final = {
+    "subscribe": "address",
     "startingOffsets": "startingFrom",
+    "startingTimestamp": "startingFrom",
+    "endingOffsets": "endingAt",
+    "endingTimestamp": "endingAt",
     "maxOffsetsPerTrigger": "maxRowsPerTrigger",
     "minOffsetsPerTrigger": "minRowsPerTrigger",
+    "maxTriggerDelay": "maxDelaySeconds",
 }
 """Names of Spark's Kafka source for options that mean the same here."""
 
@@ -46,6 +53,22 @@ FORMER: Final = {
 
 ROWS_PER_BATCH_MAX: Final = 100_000
 EPOCH_YEAR: Final = 1970
+DELAY_S_MAX: Final = 86_400.0
+DIGITS_MAX: Final = 18
+"""Of a whole number; Python refuses to read thousands of them."""
+
+_SCHEME: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+:/")
+_INTERVAL: Final = re.compile(r"(\d{1,9}) ?(ms|s|m|h|milliseconds?|seconds?|minutes?|hours?)")
+_UNITS_S: Final = {
+    name: length_s
+    for names, length_s in (
+        ("ms millisecond milliseconds", 0.001),
+        ("s second seconds", 1.0),
+        ("m minute minutes", 60.0),
+        ("h hour hours", 3600.0),
+    )
+    for name in names.split()
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +80,8 @@ class SourceOptions:
     `delay_s` after the batch before. A task reads `rows_per_partition` sequences; an Arrow batch holds at most
     `rows_per_batch` rows. `retry_s`: how long a node that cannot be reached is tried again before the query fails.
     `on_unreadable`: row, fail or deadLetter, which has `dead_letter_path`. `on_node_away`, of several nodes: goOn,
-    fail or leaveOut.
+    fail or leaveOut. `begins`: whether `starting_from` was given. `ending_at`, of a batch query: a sequence, or a time;
+    neither is read.
     """
 
     urls: tuple[Url, ...]
@@ -80,6 +104,8 @@ class SourceOptions:
     bytes_max: int | None = None
     rows_min: int = 1
     delay_s: float = 900.0
+    begins: bool = False
+    ending_at: int | datetime | None = None
 
     @property
     def url(self) -> Url:
@@ -113,11 +139,13 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
             raise ConfigError(f"option {name!r}: {reason}")
         if key not in known:
             raise ConfigError(f"unknown option {key!r}; expected one of {', '.join(NAMES)}")
-    for one, other in SAME.items():
-        if one.lower() in given and other.lower() in given:
-            raise ConfigError(f"options {one!r} and {other!r} mean the same; give one of them")
+    for other in dict.fromkeys(SAME.values()):
+        names = [name for name in (other, *(one for one in SAME if SAME[one] == other)) if name.lower() in given]
+        if len(names) > 1:
+            raise ConfigError(f"options {names[0]!r} and {names[1]!r} mean the same; give one of them")
     urls = urls_of(given)
-    if not given.get("address"):
+    addresses = given.get("address") or given.get("subscribe")
+    if not addresses:
         raise ConfigError("option 'address' is missing; expected a queue's name, or several with commas")
     on_unreadable = UNREADABLE[one_of("onUnreadable", given.get("onunreadable", "row"), tuple(UNREADABLE))]
     if (on_unreadable == "deadLetter") != ("deadletterpath" in given):
@@ -135,7 +163,7 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
         raise ConfigError(f"option 'minRowsPerTrigger' is {rows_min}; expected at most maxRowsPerTrigger, {rows_max}")
     return SourceOptions(
         urls=urls,
-        addresses=addresses_of(given["address"]),
+        addresses=addresses_of(addresses),
         subscription=given.get("subscription") or None,
         mode=one_of("mode", given.get("mode", "take"), MODES),
         starting_from=_start(given),
@@ -153,7 +181,9 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
         on_node_away=on_node_away,
         bytes_max=whole("maxBytesPerTrigger", given, 1) if "maxbytespertrigger" in given else None,
         rows_min=rows_min,
-        delay_s=seconds("maxDelaySeconds", given, 900.0, 0.0, 86_400.0),
+        delay_s=_delay(given),
+        begins=any(name in given for name in ("startingfrom", "startingoffsets", "startingtimestamp")),
+        ending_at=_end(given),
     )
 
 
@@ -176,7 +206,7 @@ def urls_of(given: Mapping[str, str]) -> tuple[Url, ...]:
         texts = listed("url", given["url"])
     else:
         texts = listed("urlFile", text_of("urlFile", given["urlfile"]), ",\n")
-    urls = tuple(_with_login(given, _url(text)) for text in texts)
+    urls = tuple(_with_login(given, _url(text, of=len(texts))) for text in texts)
     for url in urls:
         if urls.count(url) > 1:
             raise ConfigError(f"option 'url' names {url} more than once; give it once")
@@ -184,7 +214,9 @@ def urls_of(given: Mapping[str, str]) -> tuple[Url, ...]:
 
 
 def _check_one_url(given: Mapping[str, str]) -> None:
-    if ("url" in given) == ("urlfile" in given):
+    if "url" not in given and "urlfile" not in given:
+        raise ConfigError("option 'url' is missing; expected the node's, amqp://host:port, or 'urlFile'")
+    if "url" in given and "urlfile" in given:
         raise ConfigError("options 'url' and 'urlFile' exclude each other; give exactly one of them")
 
 
@@ -200,10 +232,28 @@ def _with_login(given: Mapping[str, str], url: Url) -> Url:
 def _start(given: Mapping[str, str]) -> Start:
     if "startingoffsets" in given:
         return KAFKA_STARTS[one_of("startingOffsets", given["startingoffsets"], tuple(KAFKA_STARTS))]
+    if "startingtimestamp" in given:
+        return _milliseconds("startingTimestamp", given["startingtimestamp"])
     text = given.get("startingfrom", "first")
     if text.lower() in STARTS:
         return text.lower()
-    if text.isascii() and text.isdigit() and 1 <= int(text) < 2**63:
+    return _place("startingFrom", text, "first, next")
+
+
+def _end(given: Mapping[str, str]) -> int | datetime | None:
+    """Where a batch query ends; None at what is there now."""
+    if "endingoffsets" in given:
+        one_of("endingOffsets", given["endingoffsets"], ("latest",))
+        return None
+    if "endingtimestamp" in given:
+        return _milliseconds("endingTimestamp", given["endingtimestamp"])
+    text = given.get("endingat", "next")
+    return None if text.lower() == "next" else _place("endingAt", text, "next")
+
+
+def _place(name: str, text: str, others: str) -> int | datetime:
+    """A sequence, or a time."""
+    if text.isascii() and text.isdigit() and len(text) <= DIGITS_MAX and int(text) >= 1:
         return int(text)
     try:
         time = datetime.fromisoformat(text)
@@ -211,14 +261,41 @@ def _start(given: Mapping[str, str]) -> Start:
         time = None
     if time is None or time.tzinfo is None or time.year < EPOCH_YEAR:
         raise ConfigError(
-            f"invalid value {text!r} for option 'startingFrom'; expected first, next, a sequence from 1, or a time "
-            "with its zone, such as 2026-11-29T17:00:00Z"
+            f"invalid value {text!r:.80} for option {name!r}; expected {others}, a sequence from 1, or a time with its "
+            "zone, such as 2026-11-29T17:00:00Z"
         )
     return time.astimezone(UTC)
 
 
+def _milliseconds(name: str, text: str) -> datetime:
+    """A time as Kafka has it, in milliseconds since 1970."""
+    try:
+        if not (text.isascii() and text.isdigit() and len(text) <= DIGITS_MAX):
+            raise ValueError
+        return datetime(EPOCH_YEAR, 1, 1, tzinfo=UTC) + timedelta(milliseconds=int(text))
+    except (ValueError, OverflowError):
+        raise ConfigError(
+            f"invalid value {text!r:.80} for option {name!r}; expected a time in milliseconds since 1970"
+        ) from None
+
+
+def _delay(given: Mapping[str, str]) -> float:
+    text = given.get("maxtriggerdelay")
+    if text is None:
+        return seconds("maxDelaySeconds", given, 900.0, 0.0, DELAY_S_MAX)
+    found = _INTERVAL.fullmatch(text.strip().lower())
+    delay_s = int(found[1]) * _UNITS_S[found[2]] if found else None
+    if delay_s is None or delay_s > DELAY_S_MAX:
+        raise ConfigError(
+            f"invalid value {text!r:.80} for option 'maxTriggerDelay'; expected an interval up to a day, such as 15m"
+        )
+    return delay_s
+
+
 def local_path(name: str, text: str) -> Path:
     """A path, or a `file:` URI, of this machine; ConfigError for any other file system."""
+    if not text:
+        raise ConfigError(f"option {name!r} is empty; expected a directory of this machine")
     try:
         parts = urlsplit(text)
     except ValueError:
@@ -226,17 +303,22 @@ def local_path(name: str, text: str) -> Path:
         raise ConfigError(text) from None
     if parts.scheme == "file" and parts.netloc in ("", "localhost"):
         return Path(unquote(parts.path))
-    if "://" in text or parts.scheme in ("hdfs", "s3", "s3a", "abfs", "gs"):
+    if "://" in text or _SCHEME.match(text):
         raise ConfigError(
             f"invalid value {text!r} for option {name!r}; expected a directory that this machine can sync to its disk"
         )
     return Path(text).absolute()
 
 
-def _url(text: str) -> Url:
+def _url(text: str, of: int = 1) -> Url:
     try:
         return parse_url(text)
     except ConfigError as error:
+        if of > 1:  # the text is not shown: a password with a comma would be cut in two
+            raise ConfigError(
+                f"option 'url': one of its {of} parts is no URL; expected amqp://[user:password@]host[:port] with a "
+                "comma between two, and %2C for a comma within"
+            ) from None
         raise ConfigError(f"option 'url': {error}") from None
 
 
@@ -259,9 +341,10 @@ def one_of(name: str, value: str, choices: tuple[str, ...]) -> str:
 
 def whole(name: str, given: Mapping[str, str], default: int, *, highest: int | None = None) -> int:
     text = given.get(name.lower(), str(default))
-    if not text.isascii() or not text.isdigit() or int(text) < 1 or (highest is not None and int(text) > highest):
+    is_number = text.isascii() and text.isdigit() and len(text) <= DIGITS_MAX
+    if not is_number or int(text) < 1 or (highest is not None and int(text) > highest):
         expected = "a whole number from 1" + (f" to {highest}" if highest is not None else "")
-        raise ConfigError(f"invalid value {text!r} for option {name!r}; expected {expected}")
+        raise ConfigError(f"invalid value {text!r:.80} for option {name!r}; expected {expected}")
     return int(text)
 
 

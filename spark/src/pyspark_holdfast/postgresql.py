@@ -8,6 +8,7 @@ transaction. psycopg is imported where rows are written, and where the table is 
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import (
@@ -183,7 +184,8 @@ def write_partition(options: PostgresqlOptions, columns: Mapping[str, str], batc
             for batch in batches:
                 for start in range(0, batch.num_rows, ROWS_AT_ONCE):
                     part = batch.slice(start, ROWS_AT_ONCE)
-                    values = [part.column(name).to_pylist() for name in columns]
+                    # Maps as dicts: as lists of pairs an empty one would be an empty list.
+                    values = [part.column(name).to_pylist(maps_as_pydicts="lossy") for name in columns]
                     for row in zip(*values, strict=True):
                         copy.write_row(
                             [_json(one) if is_json else one for one, is_json in zip(row, nested, strict=True)]
@@ -220,13 +222,13 @@ def _json(value: Any) -> str | None:
 
 
 def _plain(value: Any) -> Any:
-    """Arrow's maps are lists of pairs; what JSON does not have is text."""
+    """What JSON does not have is text."""
     if isinstance(value, dict):
         return {str(key): _plain(one) for key, one in value.items()}
     if isinstance(value, list):
-        if value and all(isinstance(one, tuple) for one in value):
-            return {str(key): _plain(one) for key, one in value}
         return [_plain(one) for one in value]
     if isinstance(value, bytes):
         return value.hex()
+    if isinstance(value, float) and not isfinite(value):
+        return str(value)
     return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)

@@ -14,15 +14,13 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import (
-    QueryIdleEvent,
     QueryProgressEvent,
-    QueryStartedEvent,
     QueryTerminatedEvent,
-    StreamingQueryListener,
 )
 from pyspark.sql.streaming.query import StreamingQuery
 
 from holdfast.errors import ConfigError, HoldfastError
+from pyspark_holdfast.batch_log import BatchLog, lag_of, late_of
 from pyspark_holdfast.session import first_line, reason
 
 POLL_S: Final = 1
@@ -42,16 +40,18 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Progress:
-    """Counts of this run: rows read and batches written; `late`: rows that came too late for their window."""
+    """Counts of this run: rows read and batches written; `late`: rows that came too late for their window; `behind`:
+    what lay in the queues behind the last batch."""
 
     rows: int = 0
     batches: int = 0
     rows_per_s: float = 0.0
     late: int = 0
+    behind: int = 0
 
 
-class _Listener(StreamingQueryListener):
-    """Counts what a query writes. Its methods run on a thread of py4j's."""
+class _Listener(BatchLog):
+    """Counts what a query writes, and logs its batches. Its methods run on a thread of py4j's."""
 
     def __init__(self, progress: Progress, tell: Callable[[Progress], None]) -> None:
         self.progress = progress
@@ -59,12 +59,10 @@ class _Listener(StreamingQueryListener):
         self.ended = threading.Semaphore(0)
         """Released as each query has ended: one listener hears of all that a run starts."""
 
-    def onQueryStarted(self, event: QueryStartedEvent) -> None:
-        return
-
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
+        super().onQueryProgress(event)
         found = event.progress
-        late = sum(operator.numRowsDroppedByWatermark for operator in found.stateOperators)
+        late = late_of(found)
         if late:
             self.progress.late += late
             log.warning("batch %d: %d rows came later than the watermark, and are left out", found.batchId, late)
@@ -72,10 +70,8 @@ class _Listener(StreamingQueryListener):
             self.progress.rows += found.numInputRows
             self.progress.batches += 1
             self.progress.rows_per_s = found.processedRowsPerSecond
+            self.progress.behind = sum(lag_of(found).values())
             self.tell(self.progress)
-
-    def onQueryIdle(self, event: QueryIdleEvent) -> None:
-        return
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
         self.ended.release()

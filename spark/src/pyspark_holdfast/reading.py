@@ -4,13 +4,13 @@ Rules of this file: no sockets or locks before first use: readers are pickled. I
 `rows`: Spark gives a worker 10 s to start.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from typing import TYPE_CHECKING, Protocol
 
 from pyspark.sql.datasource import InputPartition
 
-from pyspark_holdfast.bus import Node
+from pyspark_holdfast.bus import Entry, Node
 from pyspark_holdfast.options import SourceOptions, parse_options
 from pyspark_holdfast.ranges import NodeTask
 
@@ -32,8 +32,8 @@ class Reading:
         self._source = source
         self.options = parse_options(options)
 
-    def rows(self, task: InputPartition) -> Iterator["RecordBatch"]:
-        """Runs in a worker, with a connection of its own that ends with the task."""
+    def rows(self, task: InputPartition, wants: Callable[[Entry], bool] | None = None) -> Iterator["RecordBatch"]:
+        """Runs in a worker, with a connection of its own that ends with the task. `wants`: which entries are rows."""
         from pyspark_holdfast.dead_letters import DeadLetterTable
         from pyspark_holdfast.gaps import Gaps
         from pyspark_holdfast.rows import Unreadable, batches
@@ -54,6 +54,8 @@ class Reading:
                 # A task may end before its range does (limit): the link goes before its connection.
                 with closing(bus.entries(wanted.start, wanted.end, wanted.lease)) as entries:
                     found = gaps.through(entries)
+                    if wants is not None:
+                        found = filter(wants, found)
                     yield from batches(wanted.address, found, options.rows_per_batch, unreadable, node=task.node)
                 gaps.tell(bus, fail_on_data_loss=options.fail_on_data_loss)
         finally:

@@ -5,7 +5,8 @@ Imports that the workers need are inside functions, and the sink's where it is a
 start.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import (
@@ -18,12 +19,14 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from pyspark_holdfast.bus import Lease, Node
+from holdfast.client.network.url import Url
+from holdfast.errors import ConfigError
+from pyspark_holdfast.bus import Entry, Lease, Node, Start
 from pyspark_holdfast.columns import COLUMNS
 from pyspark_holdfast.members import named_at
 from pyspark_holdfast.options import SourceOptions
 from pyspark_holdfast.ranges import NodeTask, QueueRange, tasks_of
-from pyspark_holdfast.reading import Reading
+from pyspark_holdfast.reading import Reading, Source
 from pyspark_holdfast.stream import HoldfastStreamReader
 
 if TYPE_CHECKING:
@@ -69,16 +72,25 @@ class HoldfastDataSource(DataSource):
 
 
 class HoldfastBatchReader(Reading, DataSourceReader):
-    """What lies in the queues now, from the subscription's place if one is named; advances nothing. All nodes are
-    needed."""
+    """What lies in the queues now, from `startingFrom` or the subscription's place to `endingAt`; advances nothing. All
+    nodes are needed."""
+
+    def __init__(self, source: Source, options: Mapping[str, str]) -> None:
+        super().__init__(source, options)
+        if self.options.begins and self.options.subscription is not None:
+            raise ConfigError("options 'subscription' and 'startingFrom' exclude each other in a batch query; give one")
 
     def partitions(self) -> list[InputPartition]:
         options = self.options
         ranges: dict[tuple[int, str], list[QueueRange]] = {}
+        reached: dict[str, Url] = {}
         for number, url in enumerate(options.urls):
             node = self._source.node(options.at(url))
             try:
-                ranges[number, node.name()] = [self._range(node, name) for name in named_at(node, options.addresses)]
+                name = node.name()
+                if reached.setdefault(name, url) is not url:
+                    raise ConfigError(f"option 'url': {reached[name]} and {url} both reach node {name!r}; give one")
+                ranges[number, name] = [self._range(node, queue) for queue in named_at(node, options.addresses)]
             finally:
                 node.close()
         # Spark takes an empty list for one task that reads everything.
@@ -88,7 +100,30 @@ class HoldfastBatchReader(Reading, DataSourceReader):
         bus, subscription = node.bus(queue), self.options.subscription
         place = bus.bounds() if subscription is None else bus.place()
         lease = None if subscription is None else Lease(subscription, place.queue_uuid, place.lease_epoch)
-        return QueueRange(queue, max(place.advanced, place.head), place.tail, lease, place.queue_uuid)
+        first, end = max(place.advanced, place.head), place.tail
+        if isinstance(self.options.starting_from, int):
+            first = max(first, self.options.starting_from)
+        elif self.options.starting_from == "next":
+            first = end
+        if isinstance(self.options.ending_at, int):
+            end = max(first, min(end, self.options.ending_at))
+        return QueueRange(queue, first, end, lease, place.queue_uuid)
 
     def read(self, partition: InputPartition) -> Iterator["RecordBatch"]:
-        return self.rows(partition)
+        return self.rows(partition, _within(self.options.starting_from, self.options.ending_at))
+
+
+def _within(first: Start, end: Start | None) -> Callable[[Entry], bool] | None:
+    """Whether an entry was stored at such a time; None where no time is asked for."""
+    first_ms = first.timestamp() * 1000 if isinstance(first, datetime) else None
+    end_ms = end.timestamp() * 1000 if isinstance(end, datetime) else None
+    if first_ms is None and end_ms is None:
+        return None
+
+    def is_within(entry: Entry) -> bool:
+        stored = entry.enqueued_ms
+        if stored is None:
+            return False
+        return (first_ms is None or stored >= first_ms) and (end_ms is None or stored < end_ms)
+
+    return is_within

@@ -1,14 +1,15 @@
 """The steps of a job: functions by name, DataFrame → DataFrame, with arguments of a file (docs/spark.md, "Steps").
 
 Rules of this file: a name without a module is one of `cleaning.py`; `module:name` is a function of the user's own. What
-the arguments must be is read from the function's signature; before Spark starts, names are checked, and values later.
+the arguments must be is read from the function's signature; their names and types are checked before Spark starts, and
+values later.
 """
 
 import importlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from holdfast.errors import ConfigError
 
@@ -20,6 +21,27 @@ OWN: Final = (
 )  # fmt: skip
 """Of `cleaning.py`."""
 STEPS_MAX: Final = 100
+
+
+class Kind(NamedTuple):
+    """What an argument with some annotation must be."""
+
+    holds: Callable[[Any], bool]
+    expected: str
+
+
+def _texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(one, str) for one in value)
+
+
+KINDS: Final[Mapping[Any, Kind]] = {
+    str: Kind(lambda value: isinstance(value, str), "text"),
+    int: Kind(lambda value: type(value) is int, "a whole number"),
+    float: Kind(lambda value: type(value) in (int, float), "a number"),
+    Sequence[str]: Kind(_texts, "a list of texts"),
+    dict[str, str]: Kind(lambda value: isinstance(value, dict) and _texts([*value.values()]), "a table of texts"),
+}
+"""By annotation; a function with others is called with what the file says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +56,18 @@ def check_steps(steps: Sequence[Step]) -> None:
     """Raises ConfigError where a step has no function, or other arguments than it takes."""
     for number, step in enumerate(steps, start=1):
         function = _function(number, step)
+        signature = inspect.signature(function)
         try:
-            inspect.signature(function).bind(None, **step.arguments)
+            signature.bind(None, **step.arguments)
         except TypeError as error:
             raise ConfigError(f"step {number}, {step.function}: {error}") from None
+        for name, value in step.arguments.items():
+            annotation = signature.parameters[name].annotation if name in signature.parameters else None
+            kind = next((kind for known, kind in KINDS.items() if known == annotation), None)
+            if kind is not None and not kind.holds(value):
+                raise ConfigError(
+                    f"step {number}, {step.function}: invalid value {value!r} for {name}; expected {kind.expected}"
+                )
 
 
 def through(rows: "DataFrame", steps: Sequence[Step]) -> "DataFrame":

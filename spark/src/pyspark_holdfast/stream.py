@@ -53,6 +53,8 @@ class HoldfastStreamReader(Reading, DataSourceStreamReader, SupportsTriggerAvail
             raise ConfigError("option 'subscription' is missing; expected the name of this query's place")
         if self.options.checkpoint is None:
             raise ConfigError("option 'checkpoint' is missing; expected the same path as checkpointLocation")
+        if self.options.ending_at is not None:
+            raise ConfigError("option 'endingAt' belongs to a batch query, spark.read; leave it out")
         sink = SinkLog(self.options.sink_path) if self.options.sink_path is not None else None
         self._subscription = self.options.subscription
         self._checkpoint = Checkpoint(self.options.checkpoint, self._subscription, sink)
@@ -99,7 +101,7 @@ class HoldfastStreamReader(Reading, DataSourceStreamReader, SupportsTriggerAvail
             ends = within_aim(self._peeked(begins, rows_max), begins, rows_max, self.options.bytes_aim)
         again, left = self._due(first)
         reached = self._reached(first, begins, ends, again, left)
-        if reached is None or (not again and self._waits(begins)):
+        if reached is None or (not again and left == first.left and self._waits(begins)):
             return start
         self._planned_at = time.monotonic()
         return reached.json()
@@ -156,11 +158,10 @@ class HoldfastStreamReader(Reading, DataSourceStreamReader, SupportsTriggerAvail
 
     def stop(self) -> None:
         """Closes the connections. Spark does not always call it: the next run fences this one."""
-        parts, self._parts = self._parts, []
-        for number, part in enumerate(parts):
-            if self._fleet is None or number not in self._fleet.away:  # a call to it may be under way
-                part.node.close()
-        self._fleet = None
+        parts, fleet = self._parts, self._fleet
+        self._parts, self._fleet = [], None
+        if fleet is not None:
+            fleet.end([part.node.close for part in parts])
 
     # ------------------------------------------------------------------------------------------------ reading
 
@@ -299,12 +300,14 @@ class HoldfastStreamReader(Reading, DataSourceStreamReader, SupportsTriggerAvail
         return True
 
     def _due(self, first: Offset) -> tuple[dict[str, Part], dict[str, Part]]:
-        """What earlier batches left out: that of nodes which are there, and that of others."""
+        """What earlier batches left out of our queues: that of nodes which are there, and that of others."""
         planned = batches_in(self._checkpoint.path / "offsets")
         again: dict[str, Part] = {}
         left: dict[str, Part] = {}
         members = self._members()
         for key, part in self._leftovers.after(planned[-1], [first]).items() if planned else ():
+            if key not in first.places:  # of another source of the query
+                continue
             if key not in members:
                 left[key] = part
             elif self._belonging.is_of(Place(part.queue, 0), members[key]):
@@ -354,7 +357,8 @@ class HoldfastStreamReader(Reading, DataSourceStreamReader, SupportsTriggerAvail
         """The offset of a batch with these ends; None where there is nothing for one."""
         members = self._members()
         places: dict[str, Place] = {}
-        is_new = bool(again)
+        # What the batch before left out is in our offset at once: another source's batch lets its files go.
+        is_new = bool(again) or left != first.left
         for key, end in ends.items():
             if self._targets is not None:
                 if key not in self._targets:  # it came after the run had begun

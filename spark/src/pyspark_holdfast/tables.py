@@ -5,14 +5,18 @@ that no batch owns. Spark follows `_spark_metadata` by itself; `read_arrow` does
 """
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.errors import ConfigError
 from pyspark_holdfast.checkpoint import SinkLog
-from pyspark_holdfast.columns import NULLABLE_COLUMNS
+from pyspark_holdfast.columns import FIELDS, NULLABLE_COLUMNS
+from pyspark_holdfast.parquet_files import partition_of, read_file
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
+
+WHOLE: Final = ("bigint not null", "bigint", "int")
+"""Types of the source's columns that a directory's name tells as they are; of the others it has a text."""
 
 
 def check_table(out: Path) -> SinkLog:
@@ -36,26 +40,38 @@ def read_table(spark: "SparkSession", out: Path) -> "DataFrame":
 def read_arrow(out: Path, columns: list[str] | None = None) -> Any:
     """The rows of the table in the directory `out` as a pyarrow Table, without Spark, files in the order of writing.
 
-    `columns` names those to read, None all. A column that a file of an earlier version lacks is null in its rows.
-    Raises ConfigError if no ingest has written a table there.
+    `columns` names those to read, None all that the table has. Columns that are in the names of directories (a job's
+    `partition_by`) are read from there, whole numbers of the source as such, all else as text. A column of the source
+    that a file of an earlier version lacks is null in its rows. Raises ConfigError if no query has written a table
+    there, or it does not have such a column.
     """
     import pyarrow as pa
     import pyarrow.parquet as parquet
 
     from pyspark_holdfast.columns import arrow_schema
 
-    schema = arrow_schema()
-    wanted = schema.names if columns is None else columns
-    tables = []
-    for file in check_table(out).files():
-        there = set(parquet.read_schema(str(file)).names)
-        found = parquet.read_table(str(file), columns=[name for name in wanted if name in there])
-        for name in wanted:
-            if name not in there:  # a file of an earlier version
-                kind = schema.field(name).type
-                found = found.append_column(pa.field(name, kind), pa.nulls(len(found), kind))
-        tables.append(found.select(wanted))
-    return pa.concat_tables(tables, promote_options="permissive") if tables else schema.empty_table().select(wanted)
+    own = arrow_schema()
+    files = check_table(out).files()
+    parts = [partition_of(file) for file in files]
+    there = dict.fromkeys(name for file in files for name in parquet.read_schema(str(file)).names)
+    there |= dict.fromkeys(name for part in parts for name in part)
+    known = there
+    if not files or {"address", "sequence", "body"} <= there.keys():  # the source's rows
+        known = dict.fromkeys((*own.names, *there))
+    wanted = list(known) if columns is None else columns
+    for name in wanted:
+        if name not in known:
+            raise ConfigError(f"table {out} has no column {name!r}; expected some of {', '.join(known)}")
+    tables = [own.empty_table().select([name for name in wanted if name not in there])]
+    for file, part in zip(files, parts, strict=True):
+        found = read_file(file, wanted)
+        for name in part.keys() & set(wanted):
+            kind = own.field(name).type if FIELDS.get(name) in WHOLE else pa.string()
+            value = pa.array([part[name]], pa.string()).cast(kind)[0]
+            found = found.append_column(pa.field(name, kind), pa.repeat(value, found.num_rows))
+        tables.append(found)
+    # In one schema, with nulls for what a file has not.
+    return pa.concat_tables(tables, promote_options="permissive").select(wanted)
 
 
 def property_of(name: str) -> "Column":

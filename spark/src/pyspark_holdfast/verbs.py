@@ -51,6 +51,7 @@ def add_pipeline(verbs: "Verbs[argparse.ArgumentParser]") -> None:
         default="first",
         help="where a new subscription starts: at the first message in the queue (default) or the next to arrive",
     )
+    _add_batch_log(parser)
     add_client_options(parser, retry_s=60.0)
     parser.set_defaults(run=_run_ingest)
     parser = add_verb(
@@ -66,7 +67,31 @@ def add_pipeline(verbs: "Verbs[argparse.ArgumentParser]") -> None:
         help="take the messages that are in the queues now, then end (default: run until Ctrl-C)",
     )
     parser.add_argument("--master", default="local[*]", metavar="MASTER", help="Spark master (default %(default)s)")
+    _add_batch_log(parser)
     parser.set_defaults(run=_run_job)
+    parser = add_verb(
+        actions,
+        "compact",
+        "makes large files out of the small ones of a table that a query wrote; the query may go on",
+        "holdfast pipeline compact ./table",
+    )
+    parser.add_argument("table", type=some_text, metavar="TABLE", help="the table's directory")
+    parser.add_argument(
+        "--file-mib",
+        type=COUNT,
+        default=128,
+        metavar="N",
+        help="the size of a large file, in MiB (default %(default)s)",
+    )
+    parser.add_argument(
+        "--keep",
+        type=SECONDS,
+        default=604_800.0,
+        metavar="S",
+        help="how long replaced files stay for those who read them still; a later compaction deletes them "
+        "(default %(default)g, a week)",
+    )
+    parser.set_defaults(run=_run_compact)
     parser = add_verb(
         actions,
         "swarm",
@@ -117,6 +142,10 @@ def add_pipeline(verbs: "Verbs[argparse.ArgumentParser]") -> None:
     parser.set_defaults(run=_run_pipeline_report)
 
 
+def _add_batch_log(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--batch-log", metavar="FILE", help="write a line of JSON for each batch to the end of FILE")
+
+
 # ----------------------------------------------------------------------------------- run, lazily imported
 
 
@@ -130,6 +159,12 @@ def _run_job(args: argparse.Namespace) -> int:
     from pyspark_holdfast.commands import run
 
     return run(args)
+
+
+def _run_compact(args: argparse.Namespace) -> int:
+    from pyspark_holdfast.commands import compact_table
+
+    return compact_table(args)
 
 
 def _run_pipeline_swarm(args: argparse.Namespace) -> int:
