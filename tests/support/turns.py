@@ -1,0 +1,33 @@
+"""Dear tests that take turns in `make test`: those of tests/turns.txt, each once in DAYS days.
+
+Rules of this file: what runs follows from the day and the file alone. The file is written by tools/turns.py.
+"""
+
+from pathlib import Path
+from typing import Final
+
+from support import today
+
+FILE: Final = Path(__file__).resolve().parents[1] / "turns.txt"
+DAYS: Final = 5
+
+
+def places() -> dict[str, int]:
+    """The place of each test that takes turns, by `tests/FILE.py::NAME`. They stand by what they take, the dearest
+    first, so that all days take about the same.
+    """
+    lines = FILE.read_text(encoding="utf-8").splitlines()
+    return {line.split()[1]: place for place, line in enumerate(line for line in lines if not line.startswith("#"))}
+
+
+def name_of(node_id: str) -> str:
+    """As the file has it: neither its class nor its case."""
+    path, _, rest = node_id.partition("[")[0].partition("::")
+    return f"{path}::{rest.rpartition('::')[2]}"
+
+
+def stays(place: int, at: int, cases: int) -> bool:
+    """Whether the case at this place, of so many, of the test at that place is one of today's. Of several at least one
+    is, each day.
+    """
+    return today.has_turn(place + at, min(DAYS, cases) if cases > 1 else DAYS)
