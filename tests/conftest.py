@@ -124,17 +124,14 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 
 def take_turns(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves out the tests of tests/turns.txt whose turn it is not. Of one with several cases some stay each day."""
+    """Leaves out the tests of tests/turns.txt whose turn it is not, case by case."""
     places = turns.places()
     cases: dict[str, list[pytest.Item]] = {}
     for item in items:
         if (name := turns.name_of(item.nodeid)) in places and item.get_closest_marker("slow") is None:
             cases.setdefault(name, []).append(item)
     left_out = {
-        item
-        for name, of_one in cases.items()
-        for at, item in enumerate(of_one)
-        if not turns.stays(places[name], at, len(of_one))
+        item for name, of_one in cases.items() for at, item in enumerate(of_one) if not turns.stays(places[name], at)
     }
     if left_out:
         config.hook.pytest_deselected(items=list(left_out))

@@ -8,10 +8,12 @@ its cases from the day, that reads what any change may spoil, or without which a
 test each day.
 """
 
+import ast
 import re
 import sys
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -20,13 +22,14 @@ import verdicts
 ROOT: Final = Path(__file__).resolve().parent.parent
 FILE: Final = ROOT / "tests" / "turns.txt"
 LEAST_S: Final = 0.3
-"""What a test takes of a processor that is dear."""
+CASE_S: Final = 0.02
+"""What a dear test takes of a processor in all its cases, and in each of them: a long table of cheap cases is not."""
 HEAD: Final = """\
 # Processor seconds, and test: these run in `make test` once in five days. Written by tools/turns.py.
 """
 
-EVERY_CHANGE: Final = re.compile(r"tests/(tools/|test_(?!wheels|operations|programs))")
-"""Tests of the rules that all files keep."""
+EVERY_CHANGE: Final = re.compile(r"tests/(tools/|sim/test_swarm|test_(?!wheels|operations|programs))")
+"""Tests of the rules that all files keep, and the seeds of the day."""
 
 
 def listed(path: Path) -> dict[str, float]:
@@ -36,30 +39,40 @@ def listed(path: Path) -> dict[str, float]:
 
 
 def took(reports: Iterable[Path]) -> dict[str, float]:
-    """What each test took in all its cases, by the same names."""
-    found: dict[str, float] = {}
+    """What each test took in all its cases, by the same names; without those of which a case takes next to nothing."""
+    found: dict[str, list[float]] = {}
     for report in reports:
         for case in ElementTree.parse(report).getroot().iter("testcase"):
             told = case.find(".//property[@name='processor_s']")
-            test = verdicts.name_of(case)
             if told is not None:
-                found[test] = found.get(test, 0.0) + float(told.get("value", 0))
+                found.setdefault(verdicts.name_of(case), []).append(float(told.get("value", 0)))
+    return {test: sum(cases) for test, cases in found.items() if sum(cases) >= CASE_S * len(cases)}
+
+
+@cache
+def functions(path: str) -> dict[str, str]:
+    """The source of each function of a file, with its decorators; none of a file that is gone. What the file calls
+    ALL = today.some(…) stands there by that.
+    """
+    if not (ROOT / path).is_file():
+        return {}
+    text = (ROOT / path).read_text(encoding="utf-8")
+    for name in re.findall(r"^(\w+)\b[^=\n]* = .*today\.some", text, re.MULTILINE):
+        text = re.sub(rf"\b{name}\b", "today.some", text)
+    lines, found = text.splitlines(), {}
+    for node in ast.walk(ast.parse((ROOT / path).read_text(encoding="utf-8"))):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+            found[node.name] = "\n".join(lines[first - 1 : node.end_lineno])
     return found
 
 
-def source(test: str) -> str:
-    """Its decorators and its first line; nothing where it is gone."""
-    path, _, name = test.partition("::")
-    if not (ROOT / path).is_file():
-        return ""
-    text = (ROOT / path).read_text(encoding="utf-8")
-    found = re.search(rf"^((?: *@.*\n(?:[^\n]+\n)*?)?) *(?:async )?def {name}\(", text, re.MULTILINE)
-    return found[0] if found is not None else ""
-
-
 def may_wait(test: str) -> bool:
-    """Whether it may take turns, whatever is promised. Days that it draws from would meet its turns' days."""
-    return bool(text := source(test)) and "today." not in text and not EVERY_CHANGE.match(test)
+    """Whether it may take turns, whatever is promised. What it draws from the day, share by share, would meet the days
+    of its turns again and again, and other shares never.
+    """
+    path, _, name = test.partition("::")
+    return "today.some" not in functions(path).get(name, "today.some") and not EVERY_CHANGE.match(test)
 
 
 def spoilt(rows: Iterable[list[str]], taking_turns: Iterable[str]) -> list[list[str]]:

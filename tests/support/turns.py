@@ -1,4 +1,4 @@
-"""Dear tests that take turns in `make test`: those of tests/turns.txt, each once in DAYS days.
+"""Dear tests that take turns in `make test`: those of tests/turns.txt, each case once in DAYS days.
 
 Rules of this file: what runs follows from the day and the file alone. The file is written by tools/turns.py.
 """
@@ -26,8 +26,6 @@ def name_of(node_id: str) -> str:
     return f"{path}::{rest.rpartition('::')[2]}"
 
 
-def stays(place: int, at: int, cases: int) -> bool:
-    """Whether the case at this place, of so many, of the test at that place is one of today's. Of several at least one
-    is, each day.
-    """
-    return today.has_turn(place + at, min(DAYS, cases) if cases > 1 else DAYS)
+def stays(place: int, at: int) -> bool:
+    """Whether it is the turn of the case at this place of the test at that place."""
+    return today.has_turn(place + at, DAYS)
