@@ -139,7 +139,7 @@ def test_what_is_gone_draws_from_the_day_or_reads_all_files_takes_no_turns() -> 
 
 def test_the_dear_ones_are_chosen_while_each_promise_keeps_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turns, "may_wait", lambda test: test != "drawn")
-    costs = {"cheap": 0.29, "dear": 3.0, "dearer": 5.0, "drawn": 9.0, "alone": 7.0, "other": 0.3}
+    costs = {"cheap": 0.19, "dear": 3.0, "dearer": 5.0, "drawn": 9.0, "alone": 7.0, "other": 0.2}
     assert list(turns.chosen(costs, [["alone"], ["dear", "dearer"], ["other", "cheap"]])) == ["dearer", "other"]
 
 
@@ -150,6 +150,12 @@ def test_what_takes_turns_has_each_case_once_within_so_many_days(monkeypatch: py
         monkeypatch.setattr(today, "number", day)
         ran += [at for at in range(12) if by_turns.stays(3, at)]
     assert sorted(ran) == list(range(12))
+
+
+def test_all_days_take_about_the_same(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(by_turns, "FILE", tmp_path / "turns.txt")
+    by_turns.FILE.write_text("# head\n  9.0 a\n 5.0 b\n 4.0 c\n 4.0 d\n 3.0 e\n 2.0 f\n 1.5 g\n")
+    assert by_turns.places() == {"a": 0, "b": 1, "c": 2, "d": 3, "e": 4, "f": 4, "g": 2}
 
 
 def test_a_case_of_a_class_has_the_name_of_its_test() -> None:
