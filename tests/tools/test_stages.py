@@ -6,6 +6,7 @@ import signal
 import sys
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -150,6 +151,25 @@ def test_what_takes_turns_has_each_case_once_within_so_many_days(monkeypatch: py
         monkeypatch.setattr(today, "number", day)
         ran += [at for at in range(12) if by_turns.stays(3, at)]
     assert sorted(ran) == list(range(12))
+
+
+def test_what_has_no_turn_is_left_out_case_by_case(
+    monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    """But not one that is slow: it is left out in another way, and its place is another's."""
+    monkeypatch.setattr(today, "long", False)
+    monkeypatch.setattr(today, "number", 10)
+    monkeypatch.setattr(by_turns, "places", lambda: {"tests/test_a.py::test_one": 0, "tests/test_a.py::test_two": 3})
+    slow = {"test_two[slow]"}
+    names = ["test_one", *(f"test_two[{case}]" for case in ("a", "b", "slow", "c")), "test_three"]
+    given = [
+        Mock(nodeid=f"tests/test_a.py::{name}", get_closest_marker=lambda _, name=name: name in slow or None)
+        for name in names
+    ]
+    items, config = list(given), Mock()
+    request.config.pluginmanager.get_plugin(str(ROOT / "tests" / "conftest.py")).take_turns(config, items)
+    assert [names[given.index(item)] for item in items] == ["test_one", "test_two[slow]", "test_two[c]", "test_three"]
+    assert config.hook.pytest_deselected.call_count == 1
 
 
 def test_all_days_take_about_the_same(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
