@@ -125,9 +125,14 @@ async def test_ctrl_c_ends_a_swarm_within_seconds(tmp_path: Path) -> None:
     """Its runs of the simulator, which take minutes, end too."""
     process = await start_verb(tmp_path, "swarm", "--seeds", "2000", "--out", str(tmp_path / "verdicts"))
 
+    def command(pid: int) -> bytes:
+        try:
+            return Path("/proc", str(pid), "cmdline").read_bytes()
+        except OSError:  # it has just ended
+            return b""
+
     def simulating() -> bool:
-        commands = [Path("/proc", str(pid), "cmdline") for pid in members(process.pid)]
-        return process.returncode is not None or any(b"sim\0run" in path.read_bytes() for path in commands)
+        return process.returncode is not None or any(b"sim\0run" in command(pid) for pid in members(process.pid))
 
     try:
         await eventually_true(simulating, what="a run of the simulator", limit_s=LIMIT_S)
