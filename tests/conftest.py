@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, seed, settings
 
 from holdfast.errors import ConfigError
 from holdfast.node.command import GC_THRESHOLDS
-from support import forking, processor, today
+from support import forking, processor, today, turns
 from support.process import NodeProcess
 
 # Examples follow from the day (`pytest_itemcollected`): a red check is red for whoever looks next with that `--day`.
@@ -62,6 +62,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--day", metavar="YYYY-MM-DD", help="what the short forms of long campaigns draw from (default: today, in UTC)"
     )
     parser.addoption("--processor", type=int, default=0, metavar="N", help="list the N dearest modules and tests")
+    parser.addoption("--turns", action="store_true", help="leave out dear tests whose turn it is not (tests/turns.txt)")
     parser.addoption("--long", action="store_true", help="every seed, more examples, invariants after every turn")
 
 
@@ -123,26 +124,24 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 
 def take_turns(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Of the tests of a module with the mark `by_turns(n)` every n-th stays, the next ones each day. Those that the
-    command line names stay too.
-    """
-    places: dict[tuple[Path, int], int] = {}
-    left_out = []
+    """Leaves out the tests of tests/turns.txt whose turn it is not, case by case."""
+    places = turns.places()
+    cases: dict[str, list[pytest.Item]] = {}
     for item in items:
-        mark = item.get_closest_marker("by_turns")
-        if mark is not None:
-            of = int(mark.args[0])
-            place = places[item.path, of] = places.get((item.path, of), -1) + 1
-            if not today.has_turn(place, of) and not any(f"::{item.name}" in name for name in config.args):
-                left_out.append(item)
+        if (name := turns.name_of(item.nodeid)) in places and item.get_closest_marker("slow") is None:
+            cases.setdefault(name, []).append(item)
+    left_out = {
+        item for name, of_one in cases.items() for at, item in enumerate(of_one) if not turns.stays(places[name], at)
+    }
     if left_out:
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item not in set(left_out)]
+        config.hook.pytest_deselected(items=list(left_out))
+        items[:] = [item for item in items if item not in left_out]
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """A stage collects only modules that name its mark (tools/stages.py), so one given in another way is refused."""
-    take_turns(config, items)
+    if config.option.turns:
+        take_turns(config, items)
     texts: dict[Path, str] = {}
     for item in items:
         for mark in item.iter_markers():

@@ -307,7 +307,7 @@ def test_a_value_that_would_be_taken_for_another_is_refused(
 def test_what_is_found_wrong_in_use_names_the_file_too(document: str, said: str, tmp_path: Path) -> None:
     (tmp_path / "n.toml").write_text(document)
     (tmp_path / "p").write_text("secret\n")
-    found = shell(f"cd {tmp_path}; exec timeout 20 $H node n.toml")
+    found = shell(f"cd {tmp_path}; exec timeout 60 $H node n.toml")
     assert found.returncode == 2
     lines = found.stderr.splitlines()
     assert lines[-1].startswith(f"holdfast node: n.toml: {said}"), found.stderr
@@ -362,7 +362,7 @@ def test_a_soft_limit_is_raised() -> None:
 
 @pytest.mark.parametrize("limit_kib", [90_000, 200_000])
 def test_too_little_memory_is_one_line(limit_kib: int, tmp_path: Path) -> None:
-    found = shell(f"cd {tmp_path}; ulimit -v {limit_kib}; exec timeout 20 $H node --listen 127.0.0.1:0 --data store")
+    found = shell(f"cd {tmp_path}; ulimit -v {limit_kib}; exec timeout 60 $H node --listen 127.0.0.1:0 --data store")
     assert found.returncode == 1
     assert found.stderr.startswith("holdfast node: ") and found.stderr.count("\n") == 1, found.stderr
     assert "ulimit -v" in found.stderr

@@ -26,12 +26,14 @@ from pathlib import Path
 from types import FrameType
 from typing import IO
 
+import turns
 import verdicts
 
 ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(sys.prefix, "bin")
 TESTS = ROOT / "tests"
 GUARANTEES = ROOT / "docs" / "GUARANTEES.md"
+TURNS = TESTS / "turns.txt"
 REPORTS = ROOT / ".checks"
 
 # A hung stage is ended at this many times its budget: the budget is for a quiet machine, and none is.
@@ -111,6 +113,7 @@ STAGES = (
 ROUNDS = ((("spark", "crash", "interop"), ("static", "core", "fuzz", "sim", "unit")),)
 
 STATIC = (
+    ("python", "tools/collected.py"),  # first: the stages that follow collect in a third of the time
     ("ruff", "check"),
     ("ruff", "format", "--check"),
     ("mypy",),
@@ -247,7 +250,8 @@ def tests(stage: Stage, limit_s: float, output: IO[bytes] | None) -> Tally:
     """The stage's tests. An exit code that the report does not explain (no test, a kill) is one failure."""
     report = REPORTS / f"{stage.name}.xml"
     report.unlink(missing_ok=True)
-    command = [*nicely(stage), sys.executable, "-m", "pytest", "-q", "-m", str(stage.marks), f"--junit-xml={report}"]
+    command = [*nicely(stage), sys.executable, "-m", "pytest", "-q", "--turns", "-m", str(stage.marks)]
+    command += [f"--junit-xml={report}"]
     command += stage.collected()
     if stage.shared_out is not None:
         command += [f"--numprocesses={stage.workers()}", f"--dist={stage.shared_out}"]
@@ -303,7 +307,7 @@ def judge(stages: list[Stage], total: Tally, *, whole: bool) -> None:
         total.add(Tally(failed=1, skipped=-1))
     if not whole:
         return
-    found = verdicts.promises(GUARANTEES.read_text(encoding="utf-8"), ran)
+    found = verdicts.promises(GUARANTEES.read_text(encoding="utf-8"), ran, turns.listed(TURNS))
     for outcome, lines in (("failed", found.failed), ("skipped", found.skipped), ("not run", found.not_run)):
         for line in lines:
             print(f"promise not held, {outcome}: {line}")

@@ -36,7 +36,6 @@ def run(program: ModuleType, tmp_path: Path, *arguments: str) -> dict[str, Any]:
     return report
 
 
-@pytest.mark.by_turns(3)
 def test_throughput_in_three_cases(tmp_path: Path) -> None:
     report = run(
         throughput, tmp_path, "--peers", "holdfast,bare", "--repeat", "1", "--seconds", "0", "--messages", "200",
@@ -62,7 +61,6 @@ def test_cases_that_are_accepted(text: str, expected: tuple[int, int, bool]) -> 
     assert (case.size, case.pairs, case.shared) == expected
 
 
-@pytest.mark.by_turns(3)
 def test_latency(tmp_path: Path) -> None:
     report = run(latency, tmp_path, "--peers", "holdfast,bare", "--repeat", "2", "--seconds", "0.2", "--rate", "200")
     own = report["results"]["holdfast"]
@@ -73,7 +71,6 @@ def test_latency(tmp_path: Path) -> None:
     assert report["ratio"]["limit"]["runs"] == pytest.approx(expected, abs=0.01)
 
 
-@pytest.mark.by_turns(3)
 def test_many(tmp_path: Path) -> None:
     report = run(
         many, tmp_path, "--peers", "holdfast", "--repeat", "1", "--seconds", "0.2", "--rate", "200", "--connections",
@@ -84,7 +81,6 @@ def test_many(tmp_path: Path) -> None:
     assert report["parts"]["queues"]["results"]["holdfast"]["start_s"]["median"] > 0
 
 
-@pytest.mark.by_turns(3)
 def test_footprint(tmp_path: Path) -> None:
     report = run(
         footprint, tmp_path, "--peers", "holdfast,bare", "--repeat", "1", "--idle", "0.1", "--burst", "50",
@@ -95,7 +91,6 @@ def test_footprint(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.by_turns(3)
 def test_selecting(tmp_path: Path) -> None:
     report = run(
         selecting, tmp_path, "--repeat", "1", "--messages", "300", "--size", "64", "--cases",
@@ -112,7 +107,6 @@ def test_selecting(tmp_path: Path) -> None:
     assert cases["nonex2"]["looked_at_per_s"] is None
 
 
-@pytest.mark.by_turns(3)
 def test_sorting(tmp_path: Path) -> None:
     report = run(sorting, tmp_path, "--repeat", "1", "--messages", "300", "--size", "64")
     cases = [f"{name} {phase}" for phase in sorting.PHASES for name in sorting.CASES]
@@ -127,7 +121,6 @@ def test_selecting_cases_that_are_refused(text: str, tmp_path: Path, capsys: pyt
     assert "for --cases" in capsys.readouterr().err
 
 
-@pytest.mark.by_turns(3)
 def test_topics(tmp_path: Path) -> None:
     report = run(
         topics, tmp_path, "--peers", "holdfast", "--repeat", "1", "--messages", "400", "--deliveries", "800",

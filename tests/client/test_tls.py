@@ -202,7 +202,7 @@ async def test_a_certificate_is_a_login(tmp_path: Path) -> None:
     bob, ann = of_client("bob.example"), of_client("ann")
     async with await login_node(tmp_path) as node:
         async with await connect(
-            url(node), ca_file=bob.authority, certificate_file=bob.certificate, key_file=bob.key, retry_s=5
+            url(node), ca_file=bob.authority, certificate_file=bob.certificate, key_file=bob.key, retry_s=60
         ) as connection:
             await (await connection.sender("q")).send(b"hello")
         # The name in ann's certificate is a user's, but that user has no `certificate`.

@@ -14,7 +14,7 @@ from holdfast.amqp.wire.frames import frame
 from holdfast.amqp.wire.performatives import Attach, Flow, Source, Target
 from holdfast.client import Accepted, Connection, LinkStolen, Sender
 
-LIMIT_S = 5.0
+LIMIT_S = 30.0
 
 
 def own_session(peer: Peer) -> Session:

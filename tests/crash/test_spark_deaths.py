@@ -1,4 +1,4 @@
-"""Two runs of the deaths under a Spark job on a cluster (two hundred: `make spark-deaths`), and their report."""
+"""A run of the deaths under a Spark job on a cluster (two hundred: `make spark-deaths`), and its report."""
 
 import json
 import os
@@ -18,7 +18,7 @@ from support.postgresql import postgresql
 
 
 @pytest.mark.crash
-@pytest.mark.parametrize("sink", today.some(SINKS, 2))
+@pytest.mark.parametrize("sink", today.some(SINKS, 1))
 def test_a_run_of_all_deaths_is_exact(tmp_path: Path, day: int, capsys: pytest.CaptureFixture[str], sink: str) -> None:
     """Other moments, in another order, each day."""
     try:

@@ -146,7 +146,6 @@ async def said(child: Child, text: str) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.by_turns(2)
 async def test_a_small_demo_is_exact(tmp_path: Path) -> None:
     data_or_skip()
     out = tmp_path / "out"
@@ -177,7 +176,6 @@ async def test_a_small_demo_is_exact(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.by_turns(2)
 async def test_ctrl_c_leaves_no_process(tmp_path: Path, day: int) -> None:
     """While Spark starts; every fourth day while flights are under way, for which Spark has to start."""
     data_or_skip()

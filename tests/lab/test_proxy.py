@@ -8,7 +8,7 @@ import pytest
 
 from holdfast_lab.real.proxy import Direction, Manner, Proxy
 
-LIMIT_S = 5.0
+LIMIT_S = 30.0
 QUIET_S = 0.15
 """How long nothing must arrive to call it silence; the one wait here that no event can end."""
 

@@ -20,7 +20,7 @@ from holdfast_lab.canaries.seeds import CAUGHT_BY
 from holdfast_lab.histories import HISTORIES
 from holdfast_lab.plan import scenario_file
 from holdfast_lab.plan.result import Result
-from holdfast_lab.runs import swarm
+from holdfast_lab.runs import shrink, swarm
 from holdfast_lab.vpn.settings import SCENARIOS
 from support.eventually import eventually_true
 
@@ -233,7 +233,11 @@ class TestSwarm:
 
 
 @pytest.mark.sim
-def test_a_failure_is_shrunk_to_a_plan_that_fails_alike(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failure_is_shrunk_to_a_plan_that_fails_alike(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To the same plan however slow the machine is."""
+    monkeypatch.setattr(shrink, "SECONDS_MAX", 3_600.0)
     name = "advanced-beyond"
     seed = str(CAUGHT_BY[name][0])
     argv = ["sim", "swarm", "--seeds", "1", "--first-seed", seed, "--jobs", "1", "--canary", name, "--shrink"]

@@ -19,7 +19,7 @@ from holdfast.settings.node import NodeConfig
 from holdfast.storage.memory import MemoryStore
 from holdfast.storage.port import Batch
 
-LIMIT_S = 5.0
+LIMIT_S = 30.0
 
 Reaction = Callable[[Event, float], Iterable[Command]]
 

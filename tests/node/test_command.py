@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.node import command
 
-LIMIT_S = 20.0
+LIMIT_S = 60.0
 
 
 class Process:
@@ -67,7 +67,7 @@ async def test_ready_then_a_signal_ends_it_with_0(tmp_path: Path, number: signal
         async with asyncio.timeout(LIMIT_S):
             _, writer = await asyncio.open_connection(host, int(port))
         node.process.send_signal(number)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(LIMIT_S):
             await node.process.wait()
         code, output, error = await node.end()
         writer.close()

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-START_LIMIT_S = 20.0
-STOP_LIMIT_S = 15.0
+START_LIMIT_S = 60.0
+STOP_LIMIT_S = 45.0
 
 
 @dataclass(frozen=True)

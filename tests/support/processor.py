@@ -1,10 +1,10 @@
-"""How much processor time each test takes: its own process and the children that it has waited for.
+"""How much processor time each test takes: its own process, the children that it has waited for, and those that live.
 
 A clock tells little about a machine that is shared. `--processor 20` lists the dearest modules and tests; the reports
 of the stages hold each test's as the property `processor_s` (tools/stages.py).
 
-Rules of this file: a plugin that changes no test. A child that is killed and not waited for is missing; what a fixture
-of the session takes is that of the test which it is made, or ended, for.
+Rules of this file: a plugin that changes no test. A child that is killed and not waited for is missing; what a process
+that many tests share takes, as Spark's, is that of the test which it does it for.
 """
 
 import os
@@ -16,11 +16,33 @@ import pytest
 
 PROPERTY: Final = "processor_s"
 _BEGAN: Final = pytest.StashKey[float]()
+_TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 
 def processor_s() -> float:
-    """Of this process and of its children that have ended."""
-    return sum(os.times()[:4])
+    """Of this process, of its children that have ended, and of those that live, with theirs."""
+    return sum(os.times()[:4]) + sum(map(_living_s, _children(f"/proc/self/task/{os.getpid()}")))
+
+
+def _children(thread: str) -> list[str]:
+    """The processes that this thread has started, where Linux tells."""
+    try:
+        with open(f"{thread}/children", encoding="ascii") as file:
+            return file.read().split()
+    except OSError:
+        return []
+
+
+def _living_s(process: str) -> float:
+    """Nothing where it has just ended."""
+    try:
+        with open(f"/proc/{process}/stat", encoding="utf-8", errors="replace") as file:
+            fields = file.read().rpartition(")")[2].split()
+        threads = os.listdir(f"/proc/{process}/task")
+    except OSError:
+        return 0.0
+    of_it = sum(map(int, fields[11:15])) / _TICKS
+    return of_it + sum(_living_s(child) for thread in threads for child in _children(f"/proc/{process}/task/{thread}"))
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -34,7 +56,7 @@ def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
     try:
         return (yield)
     finally:
-        item.user_properties.append((PROPERTY, round(processor_s() - item.stash[_BEGAN], 3)))
+        item.user_properties.append((PROPERTY, round(max(0.0, processor_s() - item.stash[_BEGAN]), 3)))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

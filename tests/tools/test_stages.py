@@ -1,27 +1,29 @@
 """The stages' runner: what a stage collects, what it hands down, and that nothing outlives a signal to it."""
 
 import asyncio
-import re
 import shutil
 import signal
 import sys
+import xml.etree.ElementTree as ElementTree
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 from holdfast_lab.base.processes import Children
 from holdfast_lab.real.fleet_state import Process
 from support import today
+from support import turns as by_turns
 from support.eventually import eventually_true
 
 ROOT = Path(__file__).resolve().parents[2]
 TOOLS = ROOT / "tools"
 LIMIT_S = 60.0
-TURN = re.compile(r"mark\.by_turns\(\d+\)\n(?:@.*\n)*(?:async )?def (test_\w+)")
 
 sys.path.insert(0, str(TOOLS))
 
 import stages  # noqa: E402, found by the line above
+import turns  # noqa: E402
 import verdicts  # noqa: E402
 
 # A test that starts a process in a session of its own, says so, and ends it whatever happens.
@@ -48,10 +50,11 @@ def test_long():
 async def test_a_signal_ends_the_stage_and_what_its_tests_started(tmp_path: Path, number: signal.Signals) -> None:
     (tmp_path / "tools").mkdir()
     (tmp_path / "tests").mkdir()
-    for name in ("stages.py", "verdicts.py"):
+    for name in ("stages.py", "turns.py", "verdicts.py"):
         shutil.copy(TOOLS / name, tmp_path / "tools")
-    (tmp_path / "tests" / "conftest.py").write_text(
-        "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"  # as in ours
+    (tmp_path / "tests" / "conftest.py").write_text(  # as in ours
+        "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "def pytest_addoption(parser):\n    parser.addoption('--turns', action='store_true')\n"
     )
     (tmp_path / "tests" / "test_long.py").write_text(LONG_TEST)
     pids = tmp_path / "tests" / "pids"
@@ -119,16 +122,66 @@ def test_what_gives_way_to_other_stages_has_no_clock_and_starts_nothing(folder: 
         assert [name for name in needing if name in path.read_text()] == [], path
 
 
-def test_what_takes_turns_is_named_by_no_promise() -> None:
-    """For a promise is held only where each of its tests ran."""
-    text = stages.GUARANTEES.read_text(encoding="utf-8")
-    found = [
-        f"{path.relative_to(ROOT)}::{name}"
-        for path in sorted((ROOT / "tests").rglob("test_*.py"))
-        for name in TURN.findall(path.read_text(encoding="utf-8"))
+def test_each_promise_has_a_test_that_takes_no_turns() -> None:
+    listed = turns.listed(turns.FILE)
+    assert listed and [test for test in listed if not turns.may_wait(test)] == []
+    promises = verdicts.rows(stages.GUARANTEES.read_text(encoding="utf-8"))
+    assert turns.spoilt([tests for _, tests in promises], listed) == []
+
+
+def test_what_is_gone_draws_from_the_day_or_reads_all_files_takes_no_turns() -> None:
+    assert turns.may_wait("tests/node/test_command.py::test_a_port_in_use_is_refused")
+    assert not turns.may_wait("tests/node/test_command.py::test_nothing")
+    assert not turns.may_wait("tests/node/test_nothing.py::test_nothing")
+    assert not turns.may_wait("tests/pipeline/test_source.py::test_deaths_at_any_step"), "its seeds are the day's"
+    assert not turns.may_wait("tests/crash/test_cuts.py::test_between_nodes"), "its cases are the day's"
+    assert not turns.may_wait("tests/test_layers.py::test_module_has_a_header_and_a_bounded_size")
+
+
+def test_the_dear_ones_are_chosen_while_each_promise_keeps_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "may_wait", lambda test: test != "drawn")
+    costs = {"cheap": 0.19, "dear": 3.0, "dearer": 5.0, "drawn": 9.0, "alone": 7.0, "other": 0.2}
+    assert list(turns.chosen(costs, [["alone"], ["dear", "dearer"], ["other", "cheap"]])) == ["dearer", "other"]
+
+
+def test_what_takes_turns_has_each_case_once_within_so_many_days(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(today, "long", False)
+    ran: list[int] = []
+    for day in range(70, 70 + by_turns.DAYS):
+        monkeypatch.setattr(today, "number", day)
+        ran += [at for at in range(12) if by_turns.stays(3, at)]
+    assert sorted(ran) == list(range(12))
+
+
+def test_what_has_no_turn_is_left_out_case_by_case(
+    monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    """But not one that is slow: it is left out in another way, and its place is another's."""
+    monkeypatch.setattr(today, "long", False)
+    monkeypatch.setattr(today, "number", 10)
+    monkeypatch.setattr(by_turns, "places", lambda: {"tests/test_a.py::test_one": 0, "tests/test_a.py::test_two": 3})
+    slow = {"test_two[slow]"}
+    names = ["test_one", *(f"test_two[{case}]" for case in ("a", "b", "slow", "c")), "test_three"]
+    given = [
+        Mock(nodeid=f"tests/test_a.py::{name}", get_closest_marker=lambda _, name=name: name in slow or None)
+        for name in names
     ]
-    assert found
-    assert [name for name in found if f"`{name}`" in text] == []
+    items, config = list(given), Mock()
+    request.config.pluginmanager.get_plugin(str(ROOT / "tests" / "conftest.py")).take_turns(config, items)
+    assert [names[given.index(item)] for item in items] == ["test_one", "test_two[slow]", "test_two[c]", "test_three"]
+    assert config.hook.pytest_deselected.call_count == 1
+
+
+def test_all_days_take_about_the_same(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(by_turns, "FILE", tmp_path / "turns.txt")
+    by_turns.FILE.write_text("# head\n  9.0 a\n 5.0 b\n 4.0 c\n 4.0 d\n 3.0 e\n 2.0 f\n 1.5 g\n")
+    assert by_turns.places() == {"a": 0, "b": 1, "c": 2, "d": 3, "e": 4, "f": 4, "g": 2}
+
+
+def test_a_case_of_a_class_has_the_name_of_its_test() -> None:
+    assert by_turns.name_of("tests/a/test_b.py::TestC::test_d[x::y]") == "tests/a/test_b.py::test_d"
+    case = ElementTree.fromstring('<testcase classname="tests.a.test_b.TestC" name="test_d[x::y]"/>')
+    assert verdicts.name_of(case) == "tests/a/test_b.py::test_d"
 
 
 @pytest.mark.parametrize("of", [2, 3, 7])
@@ -183,6 +236,10 @@ def test_a_promise_is_held_where_all_its_tests_ran_and_passed(tmp_path: Path) ->
     assert found.failed == ["tests/package/test_c.py::test_four (third)"]
     assert found.skipped == ["tests/package/test_c.py::test_three (second)"]
     assert found.not_run == ["tests/package/test_d.py::test_gone (fourth)"]
+    for waiting, held in ((["tests/package/test_d.py::test_gone"], 3), (["tests/package/test_b.py::test_two"], 2)):
+        assert verdicts.promises(text, ran_of(tmp_path), waiting).held == held
+    alone = "| sixth | | `tests/package/test_d.py::test_gone` |"
+    assert verdicts.promises(alone, ran_of(tmp_path), ["tests/package/test_d.py::test_gone"]).held == 0
     for second in ('<failure message="no"/>', '<error message="no"/>', '<skipped message="no"/>'):
         assert verdicts.promises(text, ran_of(tmp_path, second)).held == 1, "one case of several did not pass"
 

@@ -46,6 +46,7 @@ def expiry_of(data: bytes | memoryview, at: int) -> int:
     if form == 0xC0:
         end, count, at = at + 2 + data[at + 1], data[at + 2], at + 3
     elif form == 0xD0:
+        data[at + 8]  # the last byte of the list's header: a slice that is cut off would pass for a smaller number
         end = at + 5 + int.from_bytes(data[at + 1 : at + 5], "big")
         count, at = int.from_bytes(data[at + 5 : at + 9], "big"), at + 9
     else:
