@@ -183,7 +183,7 @@ def _interests(topic: Topic) -> None:
     )
     strange = topic.bindings.keys() - topic.named.keys()
     must(not strange, f"{where}: something is wanted by subscriptions that are gone", sorted(strange))
-    bounded = {name for name, wants in topic.bindings.items() if wants.messages_max}
+    bounded = {name for name, wants in topic.bindings.items() if wants.bounds.messages_max}
     held = {cursor.name for cursor in topic.limited}
     must(held == bounded, f"{where}: subscriptions with a bound, and those held to it", sorted(bounded ^ held))
 
