@@ -98,15 +98,15 @@ class PassingOn:
     def no_room(self, topic: Queue, value: bytes, count: int) -> Queue | None:
         """The transmission queue without room by which a message in custody is to be passed on from that topic, `count`
         of them at once; None where there is none."""
+        name, federation = federated_name(topic), self._bindings.federation
+        if name is None or federation is None or not (_PUBLICATION_NAME in value or federation.relays.has(name)):
+            return None
         size = packed.size_of(value)
         full = [queue for queue in self._catalog.transit.values() if _is_full(queue, size, count)]
-        name = federated_name(topic) if full else None
-        if name is None:
+        told = _told(value) if full else None
+        if told is None or not self._passes_on(name, told):
             return None
-        told = _told(value)
-        if not self._passes_on(name, told) or (
-            told.publication is not None and self._spreading.publications.has(*told.publication)
-        ):
+        if told.publication is not None and self._spreading.publications.has(*told.publication):
             return None
         choice = self._spreading.choose(topic, value, tags=told.tags, anew=told.is_relay)
         for branch in self._spreading.branches_of(choice):
