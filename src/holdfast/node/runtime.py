@@ -101,8 +101,7 @@ class NodeRuntime:
         self._committed = self._settled = False  # used for points alone
         self._job: events.Commit | None = None
         """To be handed to the writer before the turn is over."""
-        self._over = False
-        self._stopping = self._ready = False
+        self._over = self._stopping = self._ready = False
         self._admin: AdminTarget | None = None
         self._wake_ups = WakeUps(self._loop, self._next_deadline, lambda: self._feed(events.TimerFired()), self._defect)
         self._measure_at = time.monotonic()
@@ -249,11 +248,10 @@ class NodeRuntime:
     def _after_turn(self) -> None:
         if not self._over:
             self._records.flush()
-            if self._committed:
-                self._committed = False
-                if self._settled:
-                    self._settled = False
-                    self._loop.call_soon(self._pass_settled)
+            if self._committed and self._settled:
+                self._loop.call_soon(self._pass_settled)
+                self._settled = False
+            self._committed = False
             if self._reads.waiting:
                 self._loop.call_soon(self._reads.take_later)
             self._wake_ups.look()
