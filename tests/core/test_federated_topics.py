@@ -2,6 +2,7 @@
 (docs/federation.md, docs/adr/0082)."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,8 +11,10 @@ from holdfast.amqp.wire.extensions import CONFIRM
 from holdfast.amqp.wire.performatives import Accepted, Header, Properties
 from holdfast.amqp.wire.types import Symbol, Ulong
 from holdfast.broker.entries import entry, packed
+from holdfast.errors import ConfigError
 from holdfast.federation.confirming import Answer
 from holdfast.federation.settings import Entry
+from holdfast.node.config import load_settings
 from holdfast.pacing.settings import PacingConfig
 from holdfast.routing.settings import RoutingConfig
 from holdfast.settings.hosts import VhostConfig
@@ -408,3 +411,10 @@ def test_a_topic_of_another_virtual_host_stays_at_its_node(rig: Rig) -> None:
     assert sent_to(a, "b") == 0
     status, _, text = here.manage("CREATE", "federation", "flights@b")
     assert status == 403 and "topics of virtual hosts are not federated" in text
+
+
+def test_an_entry_of_the_file_names_no_virtual_host(tmp_path: Path) -> None:
+    path = tmp_path / "a.toml"
+    path.write_text("[[federation]]\ntopic = 'flights'\nneighbour = 'b'\nvhost = 'bank'\n")
+    with pytest.raises(ConfigError, match="unknown key 'vhost' in federation 'flights'; expected one of topic"):
+        load_settings(path)

@@ -283,7 +283,6 @@ def test_users_open_other_addresses(tmp_path: Path, password: Path) -> None:
 
 MISTAKES = [
     # unknown keys
-    ("[[federation]]\ntopic = 'a'\nvhost = 'b'\n", "unknown key 'vhost' in federation 'a'"),
     ("[nodes]\n", "unknown key 'nodes'; expected one of [node], [store]"),
     ("verbose = true\n", "unknown key 'verbose'; expected one of [node]"),
     ("[topologies]\nfile = 't.toml'\n", "unknown key 'topologies'; expected one of"),
