@@ -157,7 +157,7 @@ def test_every_example_is_listed_and_run() -> None:
     listed = (EXAMPLES / "README.md").read_text(encoding="utf-8")
     run = "".join(
         (ROOT / "tests" / path).read_text(encoding="utf-8")
-        for path in ("test_programs.py", "pipeline/test_spark_node.py")
+        for path in ("test_programs.py", "pipeline/test_spark_node.py", "interop/test_plain_broker.py")
     )
     for path in sorted(EXAMPLES.glob("*.py")):
         assert f"[{path.name}]({path.name})" in listed

@@ -26,7 +26,7 @@ SOURCES = {"holdfast": "", "holdfast_lab": "lab", "pyspark_holdfast": "spark"}
 """Each distribution's package, and the directory of its pyproject.toml."""
 DEPENDENCIES = ("lark", "lmdb", "prometheus_client", "shtab", "uvloop")
 LIMIT_S = 240.0
-HOLDFAST_MB_MAX = 4
+HOLDFAST_MB_MAX = 4.5
 """Of the package, unpacked and without compiled modules."""
 
 

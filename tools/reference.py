@@ -34,8 +34,8 @@ _DELIVERY: Final = (
 )  # fmt: skip
 _ADMINISTRATION: Final = (
     "change_queue", "change_subscription", "create_link", "create_queue", "delete_link", "delete_queue",
-    "delete_subscription", "links", "purge_queue", "queue", "queues", "register_service", "reload", "remove_service",
-    "service", "services", "start_link", "status", "stop_link", "subscriptions", "where",
+    "delete_subscription", "drain", "links", "network", "purge_queue", "queue", "queues", "register_service", "reload",
+    "remove_service", "resume", "service", "services", "start_link", "status", "stop_link", "subscriptions", "where",
 )  # fmt: skip
 
 PAGES: Final[Mapping[str, Names]] = {

@@ -10,6 +10,7 @@ from holdfast.amqp.wire.types import Symbol, Ulong
 from holdfast.broker import backlogs
 from holdfast.broker import topic as topics
 from holdfast.broker.entries import packed
+from holdfast.broker.stored.bounds import Bounds
 from holdfast.federation.settings import Entry
 from support.one_node import fill
 from support.rig import Rig
@@ -48,7 +49,8 @@ def test_what_is_on_its_way_when_it_gets_a_bound_counts_as_far_as_it_is_wanted(
     publish(rig, sender, "a.0", *(f"b.{number}" for number in range(6)), "a.1")
     log(hub).unmarked = None
     cursor = log(hub).named["some"]
-    hub.core.catalog.rows.bind(log(hub), "some", log(hub).bindings["some"]._replace(messages_max=2, when_full="end"))
+    wants = log(hub).bindings["some"]._replace(bounds=Bounds(messages_max=2, when_full="end"))
+    hub.core.catalog.rows.bind(log(hub), "some", wants)
     hub.end_turn()
     hub.hold_commits = False
     rig.run(2)

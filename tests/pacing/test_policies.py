@@ -192,7 +192,7 @@ def test_thresholds_that_mean_nothing_are_refused(steps: tuple[tuple[float, int]
 def test_more_thresholds_than_may_be_are_refused() -> None:
     steps = tuple((at / 1_000, 1) for at in range(Thresholds.STEPS_MAX + 1))
     Thresholds(steps[:-1])
-    with pytest.raises(ValueError, match="expected up to 100"):
+    with pytest.raises(ValueError, match="expected at most 100"):
         Thresholds(steps)
 
 

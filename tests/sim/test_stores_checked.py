@@ -220,12 +220,18 @@ def relayed(rig: Rig) -> None:
     publish(rig, publisher(rig, jfk), "2")
 
 
+def drained(rig: Rig) -> None:
+    """A node that takes no new messages."""
+    node = rig.node("hub")
+    assert rig.client(node).manage("DRAIN", "node")[0] in (200, 201)
+
+
 def test_of_every_kind_of_row_none_is_a_finding(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(identity, "RENEW_COUNT", 1)  # else all is numbered anew at once
     for name in (*ALWAYS, *SOME):
         assert HISTORIES[name].run(1).ok, name
         watch.end()
-    for script in (large_and_resumable, numbered_anew, subscribed, stepped, federated, relayed):
+    for script in (large_and_resumable, numbered_anew, subscribed, stepped, federated, relayed, drained):
         script(Rig())
         watch.end()
     assert watch.seen == KINDS

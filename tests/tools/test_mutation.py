@@ -74,9 +74,9 @@ FIELDS = [("first", "full"), ("full", "left"), ("left", "one"), ("one", "other")
 
 def test_every_package_of_a_nodes_logic_is_measured() -> None:
     """All that there is but the protocol, which fuzzers and other implementations try, its settings, and what a
-    process adds."""
+    process adds, or a command."""
     packages = {path.parent.name for path in SOURCES.glob("*/__init__.py")}
-    assert packages - {*PACKAGES} == {"amqp", "cli", "client", "node", "settings", "telemetry"}
+    assert packages - {*PACKAGES} == {"amqp", "cli", "client", "fleet", "node", "settings", "telemetry"}
     assert {*PACKAGES} <= packages
 
 

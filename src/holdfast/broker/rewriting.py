@@ -25,13 +25,13 @@ def replace(
             cursor.forget_read_ahead()
     acquired = [cursor.acquired for cursor in cursors if sequence in cursor.acquired]
     held = [item[sequence]._replace(size=size) for item in acquired]
+    for cursor in cursors:
+        backlogs.resized(cursor, sequence, size)
     stones = bool(value[1] & entry.TOMBSTONE) - bool(before[1] & entry.TOMBSTONE)
     queue.bytes_held += grown  # from here on nothing is called that could fail
     queue.tombstones = max(0, queue.tombstones + stones)
     for item, anew in zip(acquired, held, strict=True):
         item[sequence] = anew
-    for cursor in cursors:
-        backlogs.resized(cursor, sequence, size)
     if rewritten is not None:
         work = queue.work
         work.batch.appends.append((queue.queue_id, sequence, value))
