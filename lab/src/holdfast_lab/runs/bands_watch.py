@@ -180,7 +180,7 @@ class BandsWatch:
         """What waits at a full queue is taken once there is room for it, whatever lower ones wait before it. What the
         disk or the node's end keeps waiting is not judged."""
         waits: dict[tuple[object, int], float] = {}
-        hindered = core.disk.takes_nothing or core.stopping or node.store.stalled
+        hindered = core.disk.takes_nothing or core.disk.rests or core.stopping or node.store.stalled
         for link in () if hindered else core.links.producers.get(queue, {}):
             if link in core.links.waiting_for_space:
                 continue
