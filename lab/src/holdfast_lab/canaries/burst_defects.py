@@ -46,9 +46,10 @@ def _open_and_nobody_told(original: Function) -> Function:
     """The whole queue is open to a priority, and the messages of it that wait are not looked at."""
 
     def tick(self: Any, now: float) -> None:
-        for queue, priority in list(self.waiting):
+        for waiting in list(self.waiting):
+            queue, priority, _ = waiting
             if queue.bands is None or now >= queue.bands.opens_at(priority):
-                del self.waiting[queue, priority]
+                del self.waiting[waiting]
 
     return tick
 
