@@ -45,15 +45,6 @@ def _not_stored(original: Function) -> Function:
     return before_commit
 
 
-def _answered_early(original: Function) -> Function:
-    """The attach of a durable subscription is answered whether it is on disk or not."""
-
-    def _once_stored(self: Any, peer: Any, link: Any, cursor: Any, answer: Any, told: Any) -> None:
-        answer(told)
-
-    return _once_stored
-
-
 def _removed_first(original: Function) -> Function:
     """What is not wanted any more is withdrawn before what takes its place is announced."""
 
@@ -95,18 +86,6 @@ FEDERATION_CANARIES: Final[tuple[Canary, ...]] = (
             "frozenset[holdfast.federation.rows.Row]]"
         ),
         broken=_removed_first,
-        expected="federated-whole",
-    ),
-    Canary(
-        name="answered-before-it-is-stored",
-        sentence="The attach of a durable subscription is answered before the subscription is on disk.",
-        target="endpoints.stored_answers:StoredAnswers._once_stored",
-        signature=(
-            "(self, peer: holdfast.peers.peer.Peer, link: holdfast.amqp.links.sender.Sender, cursor: "
-            "holdfast.broker.cursors.cursor.Cursor, answer: collections.abc.Callable[[dict[typing.Any, "
-            "typing.Any] | None], None], told: dict[typing.Any, typing.Any] | None) -> None"
-        ),
-        broken=_answered_early,
         expected="federated-whole",
     ),
 )
