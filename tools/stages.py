@@ -96,21 +96,21 @@ MARKED = re.compile(r"^pytestmark = (?:\[\s+)?[^\n]*mark\.(?:interop|spark|crash
 UNMARKED = "not interop and not spark and not crash and not sim and not fuzz and not slow"
 
 STAGES = (
-    Stage("static", 60, None, gives_way=True),
-    Stage("unit", 180, UNMARKED, waits=True, without=WITHOUT_CLOCK),
+    Stage("static", 90, None, gives_way=True),
+    Stage("unit", 240, UNMARKED, waits=True, without=WITHOUT_CLOCK),
     Stage("core", 240, UNMARKED, folders=WITHOUT_CLOCK, gives_way=True),
     Stage("fuzz", 30, "fuzz and not slow", "fuzz", shared_out=None, gives_way=True),
     Stage("spark", 180, "spark and not interop and not crash and not slow", "spark", BY_GROUP),
     Stage("interop", 60, "interop and not slow", "interop", waits=True),
     Stage("crash", 120, "crash and not interop and not slow", "crash", waits=True),
-    Stage("sim", 120, "sim and not interop and not spark and not crash and not slow", "sim", gives_way=True),
+    Stage("sim", 180, "sim and not interop and not spark and not crash and not slow", "sim", gives_way=True),
 )
 
 # Rounds follow each other. The lanes of a round run at the same time, the stages of a lane one after the other. The
 # first lane's stages wait for other processes for much of their time; those of the second lane compute, and take the
 # time that they leave. Spark gives each Python process that it starts 10 s, which no setting changes: beside its stage
 # only stages that give way run.
-ROUNDS = ((("spark", "crash", "interop", "unit"), ("static", "core", "fuzz", "sim")),)
+ROUNDS = ((("spark", "crash", "unit"), ("static", "core", "fuzz", "interop", "sim")),)
 
 STATIC = (
     ("python", "tools/collected.py"),  # first: the stages that follow collect in a third of the time

@@ -28,6 +28,7 @@ async def test_a_node_tells_what_it_measures_and_that_it_is_ready(tmp_path: Path
     config.write_text(f'[node]\nname = "hub"\ndata = "{tmp_path}/d"\n[admin]\nlisten = "127.0.0.1:0"\n'
                       '[[queue]]\nname = "work"\n')  # fmt: skip
     async with await NodeProcess.start(config=config) as node:
+        await node.logged("/metrics")
         port = int(re.findall(r"admin port: http://127.0.0.1:(\d+)/metrics", node.stderr)[0])
         sent = await run_holdfast("send", "work", "--count", "5", "--size", "10", "--url", node.url)
         assert sent.code == 0, sent.stderr
