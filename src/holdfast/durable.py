@@ -1,13 +1,16 @@
-"""Syncs files and directories, so that a power loss does not undo them.
+"""Syncs files and directories, so that a power loss does not undo them; replaces files as a whole.
 
 Rules of this file: a file may be gone after a power loss if its directory was not synced after the file was created or
 renamed.
 """
 
+import fcntl
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["sync_directories", "sync_file"]
+__all__ = ["changing", "owner_of", "replace_file", "sync_directories", "sync_file"]
 
 
 def sync_file(place: Path) -> None:
@@ -29,3 +32,43 @@ def sync_directories(lowest: Path, count: int | None = None) -> None:
             continue  # a directory that we may not open was not created by us
         if os.path.ismount(directory):
             break
+
+
+def replace_file(path: Path, data: bytes, mode: int, owner: tuple[int, int] | None) -> None:
+    """Puts a file with that content in the place of `path`, on disk: whoever reads sees the one or the other. `owner`:
+    its user and group, as a node that reads it may run as another user; None: those of this process. OSError."""
+    new = path.with_name(f".{path.name}.{os.getpid()}.new")
+    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
+    try:
+        with os.fdopen(descriptor, "wb") as stream:
+            os.fchmod(stream.fileno(), mode)  # whatever the umask is
+            if owner is not None and owner != (os.geteuid(), os.getegid()):
+                os.fchown(stream.fileno(), *owner)
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        new.replace(path)
+    except BaseException:
+        new.unlink(missing_ok=True)
+        raise
+    sync_file(path.parent)
+
+
+def owner_of(path: Path) -> tuple[int, int] | None:
+    """User and group of a file or directory; None if there is none."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_uid, found.st_gid
+
+
+@contextmanager
+def changing(directory: Path) -> Iterator[None]:
+    """Nobody else who calls this changes the files of that directory meanwhile."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)

@@ -16,6 +16,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from holdfast import durable
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.fleet import authority as ca
 from holdfast.fleet import private_files
@@ -69,7 +70,7 @@ class FleetDirectory:
     @contextmanager
     def changing(self) -> Iterator[Register]:
         """The register, which is written when the block ends well."""
-        with private_files.changing(self.path):
+        with durable.changing(self.path):
             register = self.register()
             yield register
             private_files.write(self.register_file, register.as_json().encode(), private_files.PRIVATE)

@@ -3,14 +3,11 @@
 Rules of this file: whoever reads a file sees the one before or the new one; a change is on disk when the call returns.
 """
 
-import fcntl
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from holdfast.durable import sync_file
+from holdfast.durable import owner_of, replace_file
 from holdfast.errors import ConfigError
 
 PRIVATE: Final = 0o600
@@ -20,31 +17,7 @@ PUBLIC: Final = 0o644
 def write(path: Path, data: bytes, mode: int = PUBLIC) -> None:
     """Puts a file with that content in the place of `path`. A private file that is replaced keeps its owner, so that
     the node can read it that runs as another user. OSError."""
-    new = path.with_name(f".{path.name}.{os.getpid()}.new")
-    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
-    try:
-        with os.fdopen(descriptor, "wb") as stream:
-            os.fchmod(stream.fileno(), mode)  # whatever the umask is
-            owner = _owner(path)
-            if owner != (os.geteuid(), os.getegid()):
-                os.fchown(stream.fileno(), *owner)
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-        new.replace(path)
-    except BaseException:
-        new.unlink(missing_ok=True)
-        raise
-    sync_file(path.parent)
-
-
-def _owner(path: Path) -> tuple[int, int]:
-    """That of the file, or else of its directory."""
-    try:
-        found = path.stat()
-    except FileNotFoundError:
-        found = path.parent.stat()
-    return found.st_uid, found.st_gid
+    replace_file(path, data, mode, owner_of(path) or owner_of(path.parent))
 
 
 def read(path: Path, what: str, bytes_max: int) -> bytes:
@@ -66,14 +39,3 @@ def read_private(path: Path, what: str, bytes_max: int) -> bytes:
     if mode & 0o077:
         raise ConfigError(f"{path}: others may read {what} (mode {mode:04o}); make it private: chmod 600")
     return data
-
-
-@contextmanager
-def changing(directory: Path) -> Iterator[None]:
-    """Nobody else changes the files of that directory meanwhile."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)

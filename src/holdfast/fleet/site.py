@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from holdfast import durable
 from holdfast.errors import ConfigError
 from holdfast.fleet import authority as ca
 from holdfast.fleet import private_files
@@ -155,7 +156,7 @@ class SiteDirectory:
         if len(text) > PROVISION_BYTES_MAX:
             raise ConfigError(f"the provision has more than {PROVISION_BYTES_MAX} characters; ask for it again")
         self.path.mkdir(parents=True, exist_ok=True)
-        with private_files.changing(self.path):
+        with durable.changing(self.path):
             state = self.state()
             known = state.fingerprint if state is not None else fingerprint
             if known is None:
@@ -173,7 +174,7 @@ class SiteDirectory:
 
     def restore(self, version: int) -> None:
         """The configuration of before `install`, which was of that version, is the site's again."""
-        with private_files.changing(self.path):
+        with durable.changing(self.path):
             if self._before_file.exists():
                 private_files.write(self.config_file, self._before_file.read_bytes())
             self._save(replace(self.known(), version=version))

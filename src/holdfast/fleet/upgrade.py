@@ -13,9 +13,9 @@ import venv
 from pathlib import Path
 from typing import Final
 
+from holdfast import durable
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.fleet import bundle as bundles
-from holdfast.fleet import private_files
 from holdfast.fleet.agent import Reload
 from holdfast.fleet.provision import Verifier
 
@@ -39,7 +39,7 @@ class Versions:
         """Installs the bundle, switches to it and restarts the node; returns its name. HoldfastError where that fails:
         the node runs with the version of before then."""
         self.prefix.mkdir(parents=True, exist_ok=True)
-        with private_files.changing(self.prefix):
+        with durable.changing(self.prefix):
             before = self.name()
             with tempfile.TemporaryDirectory(prefix=".wheels-", dir=self.prefix) as wheels:
                 name = bundles.unpack(file, Path(wheels), verifier).name
@@ -56,7 +56,7 @@ class Versions:
         """Switches to the version before; returns its name."""
         if not self.prefix.is_dir():
             raise ConfigError(f"{self.prefix} is no directory; give the one of `holdfast fleet upgrade`")
-        with private_files.changing(self.prefix):
+        with durable.changing(self.prefix):
             before, target = self.name(), os.readlink(self._previous) if self._previous.is_symlink() else None
             if before is None or target is None or not (self.prefix / target).is_dir():
                 raise HoldfastError(f"there is no version before the current one in {self.prefix}; use a bundle")

@@ -4,7 +4,6 @@ Rules of this file: only its owner may read the file. A node that cannot read a 
 has, and says so.
 """
 
-import fcntl
 import os
 import stat
 from asyncio import AbstractEventLoop, TimerHandle
@@ -13,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from holdfast.durable import sync_file
+from holdfast import durable
 from holdfast.engine.events import DriverWarned, Event, UsersChanged
 from holdfast.errors import ConfigError
 from holdfast.peers.user_list import BYTES_MAX, SEED_BYTES, UserList, parse, render
@@ -55,12 +54,8 @@ def read(path: Path) -> UserList:
 @contextmanager
 def changing(path: Path) -> Iterator[None]:
     """Nobody else changes a file of users in that directory meanwhile."""
-    directory = os.open(path.resolve().parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        fcntl.flock(directory, fcntl.LOCK_EX)
+    with durable.changing(path.resolve().parent):
         yield
-    finally:
-        os.close(directory)
 
 
 def write(path: Path, users: UserList) -> None:
@@ -68,30 +63,7 @@ def write(path: Path, users: UserList) -> None:
     owner of the file may. A file without a seed is given one. OSError, ConfigError."""
     path = path.resolve()
     text = render(users if users.seed else users._replace(seed=os.urandom(SEED_BYTES)))
-    new = path.with_name(f".{path.name}.{os.getpid()}.new")
-    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, _MODE)
-    try:
-        with os.fdopen(descriptor, "wb") as stream:
-            os.fchmod(stream.fileno(), _MODE)  # whatever the umask is
-            owner = _owner(path)
-            if owner is not None and owner != (os.geteuid(), os.getegid()):
-                os.fchown(stream.fileno(), *owner)  # the node that reads it may run as another user
-            stream.write(text.encode())
-            stream.flush()
-            os.fsync(stream.fileno())
-        new.replace(path)
-    except BaseException:
-        new.unlink(missing_ok=True)
-        raise
-    sync_file(path.parent)
-
-
-def _owner(path: Path) -> tuple[int, int] | None:
-    try:
-        found = path.stat()
-    except FileNotFoundError:
-        return None
-    return found.st_uid, found.st_gid
+    durable.replace_file(path, text.encode(), _MODE, durable.owner_of(path))
 
 
 def _signature(path: Path) -> Signature | None:
