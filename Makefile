@@ -143,7 +143,7 @@ fuzz: setup
 
 # The traffic paper's experiment: 2,066 runs on Spark, then acceptance table, policies, sizes of bursts, the VPN and
 # figures, from their table into docs/results. It says before its first run how long it will take, by the processor time
-# of each run as the sweep's file has it: 35 minutes on two idle cores; exit code 1 where a line of the acceptance table
+# of each run as the sweep's file has it: half an hour of two cores; exit code 1 where a line of the acceptance table
 # does not hold. It goes on where it was ended, by the runs that are in TABLE; after a change of the simulator or of a
 # policy remove that. `make pacing SWEEP=mine.toml TABLE=build/mine` runs another sweep.
 SWEEP ?= benchmarks/sweeps/traffic.toml
