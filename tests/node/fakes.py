@@ -112,12 +112,6 @@ def settings(
     return NodeSettings(core=core, listen=(HostPort("127.0.0.1", 0),), data=tmp_path / "ewr.holdfast")
 
 
-def record_line(kind: str, fields: dict[str, object], wall_ms: int, uptime_s: float) -> bytes:
-    assert wall_ms > 1_500_000_000_000
-    assert uptime_s >= 0
-    return f"{kind} {fields}\n".encode()
-
-
 class Running:
     """A runtime in a task; `async with Running(core, settings) as running`."""
 
@@ -138,7 +132,6 @@ class Running:
             core,
             self.store,
             memory=ResidentMemory(),
-            record_line=record_line,
             telemetry=telemetry,
             points=points,
         )

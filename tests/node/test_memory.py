@@ -38,3 +38,15 @@ def test_mapped_files_do_not_count_and_own_bytes_do(tmp_path: Path) -> None:
 def test_a_system_that_does_not_tell(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "_STATM", "/nowhere")
     assert ResidentMemory().measure() is None
+
+
+SELDOM = ("cryptography", "difflib", "holdfast.telemetry", "lark", "prometheus_client", "statistics")
+"""What takes 0.2 to 10 MB, and serves what a node may do without."""
+
+
+def test_a_plain_node_loads_nothing_that_it_seldom_needs() -> None:
+    modules = "holdfast.cli, holdfast.node.command, holdfast.core, holdfast.storage.lmdb"
+    program = f"import sys, {modules}; print(*sys.modules)"
+    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert {"holdfast.node.runtime", "holdfast.core"} <= set(told.stdout.split())
+    assert not set(SELDOM) & set(told.stdout.split())

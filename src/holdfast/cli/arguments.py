@@ -4,7 +4,6 @@ Rules of this file: it only uses argparse; each type says what is wrong and what
 """
 
 import argparse
-import difflib
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -100,6 +99,8 @@ class Parser(argparse.ArgumentParser):
 
 
 def _meant(given: str, known: Iterable[str]) -> str:
+    import difflib  # a node never needs it
+
     near = difflib.get_close_matches(given, list(known), n=1)
     return f"; did you mean {near[0]}?" if near else ""
 

@@ -138,7 +138,6 @@ def _run(settings: NodeSettings, points: Points | None, handler: LogHandler, han
     from holdfast.core import NodeCore
     from holdfast.peers.limits.refusals import REFUSALS_MAX
     from holdfast.storage.lmdb import LmdbStore
-    from holdfast.telemetry.writer import line
 
     manager = manager_of(os.environ, os.getpid())
     sys.setswitchinterval(SWITCH_INTERVAL_S)
@@ -161,9 +160,6 @@ def _run(settings: NodeSettings, points: Points | None, handler: LogHandler, han
         _log.warning(text + ": a file system that hangs will stop the node", settings.data)
     name = settings.core.name
 
-    def record_line(kind: str, fields: dict[str, Any], wall_ms: int, uptime_s: float) -> bytes:
-        return line(kind, fields, node=name, wall_ms=wall_ms, uptime_s=uptime_s)
-
     end_at = math.inf
 
     async def serve() -> int:
@@ -174,7 +170,6 @@ def _run(settings: NodeSettings, points: Points | None, handler: LogHandler, han
             core,
             store,
             memory=memory,
-            record_line=record_line,
             telemetry=telemetry,
             audit=audit,
             load=load,

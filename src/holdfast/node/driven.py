@@ -4,7 +4,7 @@ record.
 Rules of this file: types alone.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Protocol
 
 from holdfast.engine.events import Command, Event
@@ -16,10 +16,6 @@ class Core(Protocol):
 
     def handle(self, event: Event, now: float) -> Iterable[Command]: ...
     def next_deadline(self) -> float | None: ...
-
-
-RecordLine = Callable[[str, dict[str, object], int, float], bytes]
-"""(kind, fields, wall ms, uptime s) to an NDJSON line."""
 
 
 class CountsCommits(Protocol):

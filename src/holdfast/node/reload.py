@@ -19,7 +19,7 @@ from holdfast.node.logs import LogSettings
 from holdfast.node.network.certificates import Certificates
 from holdfast.node.network.dials import Dials
 from holdfast.node.process.appending import Opened
-from holdfast.node.process.telemetry import AuditFile, TelemetryFile
+from holdfast.node.process.telemetry import AuditFile, RecordFile, TelemetryFile
 
 AT_START: Final = {
     "listen": "node listen",
@@ -55,7 +55,7 @@ class Prepared:
     """What was read, and made ready. `use` takes it up and `drop` gives it up: one of the two is called, once."""
 
     settings: NodeSettings
-    reopened: tuple[tuple[TelemetryFile, Opened], ...]
+    reopened: tuple[tuple[RecordFile, Opened], ...]
     log: Opened | None
     use_certificates: Callable[[], None]
 
@@ -160,7 +160,7 @@ class Reloader:
         if settings.users_file is not None and settings.users_file == self.settings.users_file:
             users_file.read(settings.users_file)
         use_certificates = self._certified(settings)
-        reopened: list[tuple[TelemetryFile, Opened]] = []
+        reopened: list[tuple[RecordFile, Opened]] = []
         try:
             for file, path in ((self._telemetry, settings.telemetry_file), (self._audit, settings.audit_file)):
                 if file is not None and path is not None:

@@ -20,7 +20,7 @@ from holdfast.errors import StorageFull
 from holdfast.lines import one_line
 from holdfast.names import HostPort
 from holdfast.node.config import NodeSettings
-from holdfast.node.driven import AdminTarget, Core, RecordLine
+from holdfast.node.driven import AdminTarget, Core
 from holdfast.node.network.certificates import certificates_of
 from holdfast.node.network.connections import Connections
 from holdfast.node.network.descriptors import Descriptors
@@ -58,7 +58,6 @@ class NodeRuntime:
         store: Store,
         *,
         memory: ResidentMemory,
-        record_line: RecordLine,
         telemetry: TelemetryFile | None = None,
         audit: AuditFile | None = None,
         load: Load | None = None,
@@ -70,7 +69,7 @@ class NodeRuntime:
         self._settings = settings
         self._store = store
         self._memory = memory
-        self._records = Records(settings.core.name, record_line, telemetry, audit)
+        self._records = Records(settings.core.name, telemetry, audit)
         self._points = points
         self._loop = asyncio.get_running_loop()
         self._writer = CommitWriter(store, self._loop, self._commit_done, points)

@@ -5,7 +5,7 @@ its root measures. Times are seconds on `now`'s scale.
 """
 
 from collections import deque
-from statistics import median
+from collections.abc import Iterable
 from typing import Final
 
 from holdfast.engine.allowance import Allowance
@@ -138,7 +138,7 @@ class Row:
         return abs(now - before) > ARRIVALS_CHANGE * before
 
     def round_trip_s(self) -> float:
-        return median(self.round_trips) if self.round_trips else ROUND_TRIP_S
+        return _median(self.round_trips) if self.round_trips else ROUND_TRIP_S
 
     def load(self, now: float, root_rate: float, equal: float) -> Load:
         """What a policy sees. `equal`: its equal share, which stands for arrivals that it does not know yet."""
@@ -160,4 +160,10 @@ class Row:
 
 def typical_round_trip_s(rows: list[Row]) -> float:
     """The median: a few clients who answer late on purpose, or are far away, do not slow all others down."""
-    return median(row.round_trip_s() for row in rows) if rows else ROUND_TRIP_S
+    return _median(row.round_trip_s() for row in rows) if rows else ROUND_TRIP_S
+
+
+def _median(values: Iterable[float]) -> float:
+    """Of one or more. The module `statistics` would take every node half a megabyte."""
+    ordered = sorted(values)
+    return (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2

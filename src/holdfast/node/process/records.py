@@ -7,7 +7,6 @@ import logging
 import time
 
 from holdfast.errors import LocalProtocolError
-from holdfast.node.driven import RecordLine
 from holdfast.node.process.telemetry import AuditFile, TelemetryFile
 
 _log = logging.getLogger(__name__)
@@ -16,11 +15,8 @@ _log = logging.getLogger(__name__)
 class Records:
     """`name`: the node's."""
 
-    def __init__(
-        self, name: str, record_line: RecordLine, telemetry: TelemetryFile | None, audit: AuditFile | None
-    ) -> None:
+    def __init__(self, name: str, telemetry: TelemetryFile | None, audit: AuditFile | None) -> None:
         self._name = name
-        self._record_line = record_line
         self._telemetry = telemetry
         self._audit = audit
         self._bad_kinds: set[str] = set()
@@ -31,8 +27,13 @@ class Records:
         if self._telemetry is None:
             return
         try:
-            uptime_s = time.monotonic() - self._started_at
-            self._telemetry.add(self._record_line(kind, fields, time.time_ns() // 1_000_000, uptime_s))
+            self._telemetry.record(
+                kind,
+                fields,
+                node=self._name,
+                wall_ms=time.time_ns() // 1_000_000,
+                uptime_s=time.monotonic() - self._started_at,
+            )
         except LocalProtocolError as error:  # a defect
             if kind not in self._bad_kinds:
                 self._bad_kinds.add(kind)

@@ -27,11 +27,11 @@ END_S: Final = 0.5
 _log = logging.getLogger(__name__)
 
 
-class TelemetryFile:
+class RecordFile:
     """One file, opened for appending. Raises ConfigError if it cannot be opened."""
 
-    what = "telemetry"
-    mode = 0o644
+    what: str
+    mode: int
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -94,7 +94,25 @@ class TelemetryFile:
                 os.close(self._fd)
 
 
-class AuditFile(TelemetryFile):
+class TelemetryFile(RecordFile):
+    """The file of telemetry."""
+
+    what = "telemetry"
+    mode = 0o644
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        # The records' shapes take a megabyte, which a node without such a file saves.
+        from holdfast.telemetry.writer import line
+
+        self._line = line
+
+    def record(self, kind: str, fields: Mapping[str, object], *, node: str, wall_ms: int, uptime_s: float) -> None:
+        """Collects one record. Raises LocalProtocolError if it violates the schema of its kind."""
+        self.add(self._line(kind, fields, node=node, wall_ms=wall_ms, uptime_s=uptime_s))
+
+
+class AuditFile(RecordFile):
     """The file of the audit log, which only its owner may read."""
 
     what = "audit"
