@@ -4,7 +4,7 @@ BIN := .venv/bin
 SETUP := .venv/.ready
 PEERS := tests/interop/node_modules/.ready
 
-.PHONY: setup peers lint format graph docs man test demo bench-throughput bench-latency bench-many bench-footprint bench-selecting bench-sorting bench-topics bench-large bench-simulator bench-tables bench-spark-nodes bench-convergence-200 bench-bus-routing bench-trace-bytes kill-campaign swarm sim-large long containment fuzz soak canaries mutants pacing federation constraints spark-deaths clean
+.PHONY: setup peers lint format graph docs man test demo bench-throughput bench-latency bench-many bench-footprint bench-selecting bench-sorting bench-topics bench-federated bench-large bench-simulator bench-tables bench-spark-nodes bench-convergence-200 bench-bus-routing bench-trace-bytes kill-campaign swarm sim-large long containment fuzz soak canaries mutants pacing federation constraints spark-deaths clean
 
 setup: $(SETUP)
 
@@ -72,6 +72,9 @@ bench-sorting: setup
 
 bench-topics: setup
 	$(BIN)/python benchmarks/macro/topics.py
+
+bench-federated: setup
+	$(BIN)/python benchmarks/macro/federated.py
 
 bench-large: setup
 	$(BIN)/python benchmarks/macro/large.py

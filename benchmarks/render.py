@@ -438,6 +438,20 @@ def convergence(report: Report) -> Lines:
     return table(["after a link went dark, worst cut of a seed", "goal, s", "s: median (least–most), seeds"], rows)
 
 
+def federated(report: Report) -> Lines:
+    names = {"holdfast": "Holdfast", "rabbitmq_federation": "RabbitMQ, federation plug-in"}
+    counts = list(next(iter(report["results"].values()))["keys_s"])
+    rows = [
+        [names[name], span(found["deliveries_per_s"]), middle(found["broker_cores"]),
+         "" if name not in report["ratio"] else span(report["ratio"][name]),
+         *(span(found["keys_s"][count]) for count in counts)]
+        for name, found in report["results"].items()
+    ]  # fmt: skip
+    heads = ["three brokers in a line", "deliveries a second: median (least–most), n", "brokers' cores",
+             "deliveries, Holdfast ÷ peer", *(f"s until {int(one):,} keys are known" for one in counts)]  # fmt: skip
+    return table(heads, rows)
+
+
 RENDERERS: dict[str, Callable[[Report], Lines]] = {
     "throughput": throughput,
     "latency": latency,
@@ -446,6 +460,7 @@ RENDERERS: dict[str, Callable[[Report], Lines]] = {
     "selecting": selecting,
     "sorting": sorting,
     "topics": topics,
+    "federated": federated,
     "simulator": simulator,
     "tables": tables,
     "trace_bytes": trace_bytes,

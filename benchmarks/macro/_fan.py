@@ -57,21 +57,26 @@ class Fan:
         credit: int,
         kinds: int,
         words: str = "",
+        takers_at: Peer | None = None,
     ) -> None:
-        where = {
-            "host": peer.host, "port": peer.port, "user": peer.user, "password": peer.password, "size": size,
-            "credit": credit,
-        }  # fmt: skip
+        """`takers_at`: another broker of the same kind, to which the messages come."""
+        at, far = (
+            {
+                "host": one.host, "port": one.port, "user": one.user, "password": one.password, "size": size,
+                "credit": credit,
+            }
+            for one in (peer, takers_at or peer)
+        )  # fmt: skip
         buffer_bytes = max(BUFFER_BYTES_LEAST, BUFFER_BYTES // len(takers))
         receiving = [
             {
-                **where, "address": taker.address, "selector": taker.selector, "subscribes": taker.subscribes,
+                **far, "address": taker.address, "selector": taker.selector, "subscribes": taker.subscribes,
                 "durable": taker.durable, "stride": taker.stride, "first_number": taker.first_number,
                 "shared": taker.shared, "buffer_bytes": buffer_bytes,
             }
             for taker in takers
         ]  # fmt: skip
-        sending = [{**where, "address": target, "kinds": kinds, "words": words}]
+        sending = [{**at, "address": target, "kinds": kinds, "words": words}]
         self.processes: dict[str, LoadProcess] = {}
         try:
             for role, sides in (("receive", receiving), ("send", sending)):

@@ -228,10 +228,12 @@ class RabbitMq(Peer):
 
     name = "rabbitmq_amqp10"
     user = password = "guest"
+    plugins: tuple[str, ...] = ("rabbitmq_amqp1_0",)
 
     def __init__(self, identity: Identity | None = None) -> None:
         super().__init__()
         self.epmd: subprocess.Popen[str] | None = None
+        self._sbin, self._environment = Path(), dict[str, str]()
         self.version = ""
         self._identity = identity
         self._plain_port = 0
@@ -252,10 +254,11 @@ class RabbitMq(Peer):
         scripts = [path for place in RABBITMQ_PLACES for path in Path("/").glob(place[1:])]
         if not scripts or shutil.which("epmd") is None:
             raise PeerMissing("RabbitMQ is not installed: apt-get install rabbitmq-server")
-        self.version = scripts[-1].parent.name
+        self._sbin = scripts[-1]
+        self.version = self._sbin.parent.name
         directory.mkdir(parents=True, exist_ok=True)
         epmd_port, self.port = free_port(), free_port()
-        (directory / "plugins").write_text("[rabbitmq_amqp1_0].\n")
+        (directory / "plugins").write_text(f"[{','.join(self.plugins)}].\n")
         self._plain_port = self.port
         lines = [f"listeners.tcp.1 = 127.0.0.1:{self._plain_port}"]
         if self._identity is not None:
@@ -271,7 +274,7 @@ class RabbitMq(Peer):
         (directory / "env.conf").write_text("")
         pid_file = directory / "pid"
         pid_file.unlink(missing_ok=True)
-        environment = {
+        self._environment = environment = {
             "PATH": os.environ["PATH"], "HOME": str(directory), "LANG": "C.UTF-8",
             "ERL_EPMD_PORT": str(epmd_port), "ERL_EPMD_ADDRESS": "127.0.0.1",
             "RABBITMQ_NODENAME": f"bench{self.port}@localhost", "RABBITMQ_DIST_PORT": str(free_port()),
@@ -287,7 +290,7 @@ class RabbitMq(Peer):
         )  # fmt: skip
         with (directory / "log").open("w") as log:
             self.process = subprocess.Popen(
-                [*strace_command(trace), str(scripts[-1] / "rabbitmq-server")],
+                [*strace_command(trace), str(self._sbin / "rabbitmq-server")],
                 cwd=directory,  # where a crash of it leaves its dump
                 env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, text=True,
             )  # fmt: skip
@@ -308,6 +311,14 @@ class RabbitMq(Peer):
             probe.sendall(b"AMQP\x03\x01\x00\x00")
             return probe.recv(8) == b"AMQP\x03\x01\x00\x00"
         return False
+
+    def control(self, *words: str) -> str:
+        """What `rabbitmqctl` prints for `words`; PeerMissing where it fails."""
+        command = [str(self._sbin / "rabbitmqctl"), "-n", self._environment["RABBITMQ_NODENAME"], "-q", *words]
+        told = subprocess.run(command, env=self._environment, capture_output=True, text=True, check=False)
+        if told.returncode != 0:
+            raise PeerMissing(f"rabbitmqctl {words[0]}: {(told.stderr or told.stdout).strip()}")
+        return told.stdout
 
     def stop(self) -> None:
         if self.process is not None and self.pid and self.process.poll() is None:

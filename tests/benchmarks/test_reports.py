@@ -5,6 +5,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import federated
 import footprint
 import latency
 import many
@@ -147,6 +148,19 @@ def test_topics_arguments_that_are_refused(
 ) -> None:
     assert topics.main([*arguments, "--data", str(tmp_path)]) == 2
     assert f"for {told}" in capsys.readouterr().err
+
+
+def test_federated(tmp_path: Path) -> None:
+    report = run(
+        federated, tmp_path, "--peers", "holdfast", "--repeat", "1", "--messages", "200", "--keys", "20"
+    )  # fmt: skip
+    found = report["results"]["holdfast"]
+    assert (found["messages"], found["deliveries_per_s"]["n"], found["keys_s"]["20"]["n"]) == (200, 1, 1)
+
+
+def test_a_federated_peer_that_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert federated.main(["--peers", "bare", "--data", str(tmp_path)]) == 2
+    assert "for --peers" in capsys.readouterr().err
 
 
 def test_tables(tmp_path: Path) -> None:
