@@ -436,11 +436,11 @@ class Parts:
         return (*self.neighbours.values(), *self._recovering)
 
     def _other_connections(self) -> int:
-        """How many connections do not count as clients: neighbours', and those that are being refused."""
+        """How many connections do not count as clients: those of neighbours, and those that are being refused."""
         return sum(1 for neighbour in self.neighbours.values() if neighbour.peer is not None) + len(self.refusals.due)
 
     def _publish_by(self, config: NodeConfig) -> None:
-        """The messages of neighbours are published by their accounts, which rules are about."""
+        """Sets the accounts by which neighbours' messages are published; access rules apply to accounts."""
         if config.access.rules:
             accounts = {item.name: item.account for item in config.neighbours}
             self.destination.fault_of = Publishing(self.catalog, self.authoriser, accounts, self.audit).fault_of
@@ -464,7 +464,8 @@ class Parts:
         return routing
 
     def _route_over(self, names: Iterable[str]) -> None:
-        """Topics are forwarded over those neighbours: without a topology file routing uses the links to them."""
+        """Sets the neighbours over which topics are forwarded. Without a topology file, routing uses the links to
+        them."""
         if self.config.topology is not None:
             return
         if self.routing is None:
@@ -480,8 +481,8 @@ class Parts:
     # ------------------------------------------------------------------------------------------------ who is where
 
     def delete_queue(self, queue: Queue) -> None:
-        """Deletes a queue that no link uses, with everything that is kept of it; requests that wait for the end of a
-        purge are answered."""
+        """Deletes a queue that no link uses, with everything that is kept for it. Requests that wait for a purge of it
+        are answered."""
         self.jobs.forget(queue)
         self.work.rebound[queue] = None
         self.catalog.delete(queue)

@@ -118,7 +118,7 @@ class Reads:
         return [data for _, data in mine]
 
     def _put_off(self, reading: Reading, data: bytes) -> None:
-        """Tells the core at once, because it bounds the memory of postponed reads."""
+        """Informs the core at once, because it bounds the memory of postponed reads."""
         self._later.append((reading, data))
         self.put_off_bytes += len(data)
         self._feed(ReadPutOff(connection=reading.connection, size=len(data)))

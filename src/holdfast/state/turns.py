@@ -31,7 +31,7 @@ class OfPeer(Protocol):
 
 
 class Arrivals(OfPeer, Protocol):
-    """A link with deliveries in the turn: it is told when they are on disk, or that they were refused."""
+    """A link with deliveries in the turn: it is notified when they are on disk or were refused."""
 
     def stored(self, deliveries: list[int]) -> None: ...
     def refused(self, deliveries: list[int], outcome: object) -> None: ...

@@ -25,20 +25,20 @@ from holdfast.peers.peer import Peer
 from holdfast.peers.use import Use
 
 HELD_BYTES: Final = 512
-"""What a delivery that waits holds in memory, about."""
+"""Bytes of memory that a waiting delivery uses, about."""
 
 RESUME_COUNT: Final = 64
-"""Deliveries that a consumer goes on with, or outcomes that are applied, before others of its queue have their turn."""
+"""Deliveries that a consumer resumes, or outcomes that are applied, before other links of its queue have their turn."""
 
 FIRST_TAG: Final = 0
-"""Of a consumer's link, whose delivery-tags go on beyond the last of 32 bits."""
+"""The first delivery-tag of a consumer's link; tags continue beyond 32 bits."""
 
 FRAME_BYTES: Final = 64
-"""What each of them counts for its connection beside its content: one without content is a frame, too."""
+"""Bytes that each of them counts for its connection besides its content, because one without content is a frame,
+too."""
 
 OUTCOME_COST: Final = 8
-"""What an outcome that is applied alone counts among the entries that a turn offers (memory.OFFERED_COUNT): it takes
-about as long as so many."""
+"""Entries that an outcome applied singly counts in the turn's share (memory.OFFERED_COUNT): it takes about as long."""
 
 SENT_AGAIN_COST: Final = 4
 """The same of a delivery that is resumed."""
@@ -51,11 +51,11 @@ class Outgoing(Suspendable):
         super().__init__(key, hold_s)
         self.cursor = cursor
         self.consumer: ResumableConsumer | None = None
-        """In whose hands the cursor has them."""
+        """The consumer that holds them, by the cursor's account."""
         self.held: dict[bytes, int] = {}
         self.next_tag = FIRST_TAG
         self.use: Use | None = None
-        """For whom `use_bytes` of what is held count."""
+        """The user for whom `use_bytes` of the held entries count."""
         self.use_bytes = 0
 
     def count_for(self, use: Use | None, size: int) -> None:
@@ -66,7 +66,7 @@ class Outgoing(Suspendable):
             use.given(size)
 
     def uncount(self) -> None:
-        """The entries count for no user any more, or for the link that resumes."""
+        """The held entries stop counting for that user, or count for the link that resumes."""
         use, self.use = self.use, None
         if use is not None:
             use.settled(self.use_bytes)
@@ -103,11 +103,11 @@ class ResumableConsumer(ConsumerLink):
         self.record = record
         self.keeper = keeper
         self.fenced = False
-        """A newer link takes its deliveries over."""
+        """Whether a newer link takes over its deliveries."""
         self.steps: deque[tuple[Step, int]] = deque()
-        """What is to be resumed before anything else is sent, with its sequence."""
+        """Deliveries to be resumed before anything else is sent, with their sequences."""
         self.waiting: dict[bytes, int] = {}
-        """Deliveries of which an incomplete map did not tell: kept for the next attach."""
+        """Deliveries that an incomplete map did not contain: kept for the next attach."""
         self.outcomes_due: deque[tuple[Rejected | Modified, int]] = deque()
         """Outcomes of the peer's map that are applied one by one, a share with each turn. Until then their deliveries
         are held as before; each is among `steps`, too."""
@@ -313,7 +313,7 @@ class ResumableConsumer(ConsumerLink):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AnswerConsumer(LinkEffect):
-    """Answers the attach of a consumer that goes on with what it held."""
+    """Answers the attach of a consumer that resumes its deliveries."""
 
     link: "ResumableConsumer" = field(repr=False)
 

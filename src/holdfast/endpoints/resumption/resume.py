@@ -97,7 +97,7 @@ class Resumption:
         self.by_cursor: dict[Cursor, dict[Outgoing, None]] = {}
         """The same of each cursor that has any: there may be thousands of others."""
         self.going_on: dict[Queue, dict[ResumableConsumer, None]] = {}
-        """Consumers that go on with what they held once their queue is offered, that is in the next turn."""
+        """Consumers that resume their deliveries when their queue is offered next, that is in the next turn."""
         self.due: list[tuple[float, int, Suspendable]] = []
         self._given = 0
         turns.effects.on(AnswerProducer, answer_producer)
@@ -221,7 +221,7 @@ class Resumption:
         granted = replace(echoed, timeout=int(hold_s)) if asked.timeout else echoed
 
         def answer(told: Told) -> None:
-            """What the outcomes of the peer's map do is on disk."""
+            """The effects of the outcomes in the peer's map are on disk."""
             if link.detached or link.context is not consumer:
                 peer.refuse_detached(link)
                 return

@@ -112,7 +112,7 @@ class Commits:
         return None
 
     def _spread(self, transaction: Transaction) -> Spread:
-        """Where its messages to topics go beside this node."""
+        """The destinations of its messages to topics besides this node."""
         spreading, spread = self._parts.spreading, {}
         for post in transaction.posts:
             message = post.message
@@ -138,7 +138,7 @@ class Commits:
     # ------------------------------------------------------------------------------------------------ asked
 
     def _gone(self, transaction: Transaction) -> Error | None:
-        """Why it cannot be committed any more, because something that it concerns does not exist any more."""
+        """Why it can no longer be committed: something that it concerns was deleted."""
         catalog = self._parts.catalog
         for queue in dict.fromkeys(post.message.queue for post in transaction.posts):
             if not catalog.has(queue):
