@@ -82,7 +82,7 @@ class TopicBindings:
         self._work = work
         self._bindings = bindings
         self._told_to: tuple[Federation, int] | None = None
-        """The federation to which all topics were passed, and their number."""
+        """The federation to which bindings were last passed, and its revision then."""
         self._spread: set[str] = set()
         self._travelling: dict[str, str | None] = {}
         self._asking: list[Asking] = []

@@ -1,7 +1,4 @@
-"""What a cursor calls of its queue.
-
-Rules of this file: the contract alone.
-"""
+"""What a cursor calls of its queue. Rules of this file: only the protocol."""
 
 from typing import Protocol, TypeVar
 

@@ -1,4 +1,5 @@
-"""The states of a session with a neighbour and what moves it, as a table (traffic-control §3.2, figure 5; RFC 4271 §8).
+"""The states of a session with a neighbour and its transitions, as a table (traffic-control §3.2, figure 5; RFC 4271
+§8).
 
 Rules of this file: data. Every state and event is in TRANSITIONS or, with its reason, in IMPOSSIBLE; docs/sessions.md
 shows the picture that `diagram` draws.
