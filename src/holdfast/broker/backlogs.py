@@ -1,8 +1,10 @@
 """The bounds of one durable subscription of a topic: how many unfinished messages it may have, and how many bytes
-(docs/adr/0096). Rules of this file: the cursor is the only count. Unfinished are the entries between its floor and the
-end on disk, without its finished ranges; so for a bounded subscription each sequence that does not match, was undone or
-has left counts as finished at once, wherever it is. The ranges keep the sizes (`weighed.py`). Messages that a link
-holds stay, and count. Entries that are still to be matched, `unknown`, do not count.
+(docs/adr/0096).
+
+Rules of this file: the cursor is the only count. Unfinished are the entries between its floor and the end on disk,
+without its finished ranges; so for a bounded subscription each sequence that does not match, was undone or has left
+counts as finished at once, wherever it is. The ranges keep the sizes (`weighed.py`). Messages that a link holds stay,
+and count. Entries that are still to be matched, `unknown`, do not count.
 """
 
 from collections.abc import Collection

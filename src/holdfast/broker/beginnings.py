@@ -1,5 +1,6 @@
-"""Where a reader with a cursor of its own begins: a subscription by sequence, a link that copies. Rules of this file:
-pure. A sequence outside the queue means the nearest place in it.
+"""Where a reader with a cursor of its own begins: a subscription by sequence, a link that copies.
+
+Rules of this file: pure. A sequence outside the queue means the nearest place in it.
 """
 
 from typing import Final

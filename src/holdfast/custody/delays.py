@@ -1,7 +1,9 @@
-"""Delayed messages wait in `$delayed`, in each virtual host separately (docs/adr/0067). Rules of this file: a message
-is put into `$delayed` instead of being appended to its queue. One batch retires it there and appends it to its queue;
-if the turn is refused, it is moved again. Memory holds a time and a sequence for each, and for at most as many more
-that have left. A turn moves a bounded number. A queue gets due messages in the order of their times.
+"""Delayed messages wait in `$delayed`, in each virtual host separately (docs/adr/0067).
+
+Rules of this file: a message is put into `$delayed` instead of being appended to its queue. One batch retires it there
+and appends it to its queue; if the turn is refused, it is moved again. Memory holds a time and a sequence for each, and
+for at most as many more that have left. A turn moves a bounded number. A queue gets due messages in the order of their
+times.
 """
 
 from collections import deque

@@ -1,4 +1,5 @@
 """Nodes that left configuration and topology: new messages for them, and messages that are queued for them (ADR 0024).
+
 Rules of this file: queued messages stay until an operator makes dead letters of them, a bounded share each turn; a
 tombstone closes each number that was given, unless the operator gives those up too.
 """

@@ -1,8 +1,9 @@
-"""Expired entries leave their queues even if no consumer reads them (ADR 0023). Rules of this file: a turn examines a
-bounded number of entries, and none while its batch is large already. Entries that a consumer holds stay with it. A
-queue that a subscription takes by sequence keeps expired entries until the subscription has advanced, because a range
-must always contain the same messages. A message in transit becomes a tombstone, and one that waits for an earlier
-number is finished, so that no destination waits for their numbers.
+"""Expired entries leave their queues even if no consumer reads them (ADR 0023).
+
+Rules of this file: a turn examines a bounded number of entries, and none while its batch is large already. Entries that
+a consumer holds stay with it. A queue that a subscription takes by sequence keeps expired entries until the
+subscription has advanced, because a range must always contain the same messages. A message in transit becomes a
+tombstone, and one that waits for an earlier number is finished, so that no destination waits for their numbers.
 """
 
 from collections import deque

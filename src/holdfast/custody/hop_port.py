@@ -1,5 +1,6 @@
-"""A neighbour as forwarding uses it: the next hop of messages, and the sender of others. Rules of this file: protocols
-only; `custody/hop` implements them.
+"""A neighbour as forwarding uses it: the next hop of messages, and the sender of others.
+
+Rules of this file: protocols only; `custody/hop` implements them.
 """
 
 from collections.abc import Mapping

@@ -1,5 +1,6 @@
-"""Entries whose dead letters are in a turn, for queues with several cursors. Rules of this file: a holder that is no
-consumer holds such an entry until it is known whether the turn was stored.
+"""Entries whose dead letters are in a turn, for queues with several cursors.
+
+Rules of this file: a holder that is no consumer holds such an entry until it is known whether the turn was stored.
 """
 
 from collections.abc import Iterable

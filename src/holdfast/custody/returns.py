@@ -1,6 +1,8 @@
-"""Requeues the entries of links that ended, a bounded number in each turn. Rules of this file: the entries of most
-links are requeued at once. Entries that wait here still count as held by their link: no other consumer gets them, and a
-restart offers them again. A connection may have held millions; nothing waits for the end of that.
+"""Requeues the entries of links that ended, a bounded number in each turn.
+
+Rules of this file: the entries of most links are requeued at once. Entries that wait here still count as held by their
+link: no other consumer gets them, and a restart offers them again. A connection may have held millions; nothing waits
+for the end of that.
 """
 
 from collections import deque

@@ -1,5 +1,7 @@
 """Messages that came back, because a neighbour's route leads over this node: held until a route changes (CUSTODY,
-"Transit"). Rules of this file: the state besides the entries is bounded; losing it costs a retry, never a message.
+"Transit").
+
+Rules of this file: the state besides the entries is bounded; losing it costs a retry, never a message.
 """
 
 from dataclasses import dataclass, field

@@ -1,6 +1,7 @@
 """Counts messages of clients that full queues refuse, by client and priority; and keeps the queues with a full band
-whose producers wait (docs/pacing.md, "When all clients burst"). Rules of this file: counts are for `status`, in memory
-only, and bounded; no decision depends on them.
+whose producers wait (docs/pacing.md, "When all clients burst").
+
+Rules of this file: counts are for `status`, in memory only, and bounded; no decision depends on them.
 """
 
 from typing import Any, Final, NamedTuple

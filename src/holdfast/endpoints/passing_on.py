@@ -1,8 +1,10 @@
 """Messages for a topic from other nodes: whether one is a duplicate, and to which nodes static entries pass it on
-(docs/federation.md, docs/adr/0082). Rules of this file: the node at which a message was published has chosen its
-destinations; only messages that a static entry sent are routed again. Copies are recognised by their publication. A
-message that finds no room to be passed on is not accepted yet. In a circle of static entries nodes may wait for each
-other, so if nothing moves, one message exceeds a bound.
+(docs/federation.md, docs/adr/0082).
+
+Rules of this file: the node at which a message was published has chosen its destinations; only messages that a static
+entry sent are routed again. Copies are recognised by their publication. A message that finds no room to be passed on is
+not accepted yet. In a circle of static entries nodes may wait for each other, so if nothing moves, one message exceeds
+a bound.
 """
 
 from typing import Any, Final, NamedTuple

@@ -1,7 +1,8 @@
 """Sends messages that are published to a topic of this node to the nodes with matching subscriptions; each is an
-ordinary destination of custody with its own copy (docs/federation.md, docs/adr/0082). Rules of this file: destinations
-are chosen once, in the turn that accepts the message, and not again on the path or at the end. If it cannot be decided
-here whether a message matches, it is sent: its destination matches it in any case.
+ordinary destination of custody with its own copy (docs/federation.md, docs/adr/0082).
+
+Rules of this file: destinations are chosen once, in the turn that accepts the message, and not again on the path or at
+the end. If it cannot be decided here whether a message matches, it is sent: its destination matches it in any case.
 """
 
 from collections.abc import Callable, Iterable

@@ -1,4 +1,5 @@
 """When the attach of a receiver is answered: at once, or, if it created a durable subscription, once that is on disk.
+
 Rules of this file: a subscription whose attach was answered survives a crash of the node (docs/GUARANTEES.md). One that
 is on disk already is answered without a commit, so that its reader can empty a full disk.
 """

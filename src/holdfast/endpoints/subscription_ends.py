@@ -1,7 +1,8 @@
 """Ends durable subscriptions of topics: at their bounds, or after a time without a link (docs/topics.md,
-docs/adr/0096). Rules of this file: a subscription that ends is deleted as by a request, with the turn's batch; its
-links are detached with the reason, which is also logged. Time without a link counts from the node's start at the
-earliest.
+docs/adr/0096).
+
+Rules of this file: a subscription that ends is deleted as by a request, with the turn's batch; its links are detached
+with the reason, which is also logged. Time without a link counts from the node's start at the earliest.
 """
 
 from typing import Final

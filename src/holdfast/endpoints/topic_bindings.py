@@ -1,7 +1,9 @@
 """Passes the bindings of this node's topics to federation, and answers attaches that wait for a confirmation
-(docs/federation.md, docs/adr/0082). Rules of this file: the bindings of a topic are passed as a whole, from the
-subscriptions that exist at the end of the turn: a change that is reverted within a turn is not passed on, and nothing
-is withdrawn before its replacement. The attach of a receiver that requests a confirmation is answered with it.
+(docs/federation.md, docs/adr/0082).
+
+Rules of this file: the bindings of a topic are passed as a whole, from the subscriptions that exist at the end of the
+turn: a change that is reverted within a turn is not passed on, and nothing is withdrawn before its replacement. The
+attach of a receiver that requests a confirmation is answered with it.
 """
 
 from collections import deque

@@ -1,4 +1,5 @@
 """The entries by which a node forwards topics: those of its file, and those that requests created (docs/federation.md).
+
 Rules of this file: a created entry is stored with the turn that answers its request. It stays if that turn is undone,
 as does every change by a request: the next turn stores it.
 """

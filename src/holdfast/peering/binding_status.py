@@ -1,6 +1,7 @@
 """What `status` reports about federation: entries, the bindings behind each, the neighbours that use this node's
-bindings, and the tree by which messages of a subject are sent (docs/federation.md). Rules of this file: reads only. The
-reported bindings are bounded.
+bindings, and the tree by which messages of a subject are sent (docs/federation.md).
+
+Rules of this file: reads only. The reported bindings are bounded.
 """
 
 from typing import Any, Final

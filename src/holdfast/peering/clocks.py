@@ -1,4 +1,5 @@
 """Estimates the offset between a neighbour's wall clock and ours, for `status` only (RFC 5905 §8; `clock_offset_s`).
+
 Rules of this file: no decision depends on it. Questions are rare and are control messages of their own, so that probes
 stay unchanged; an older neighbour ignores them.
 """

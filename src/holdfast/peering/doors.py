@@ -1,5 +1,7 @@
-"""Admission: opens the engine of each connection, and decides which connection is a neighbour's. Rules of this file:
-every claim of a peer is checked (ARCHITECTURE, "Who is believed"). Logins are checked by peers/entrance.py.
+"""Admission: opens the engine of each connection, and decides which connection is a neighbour's.
+
+Rules of this file: every claim of a peer is checked (ARCHITECTURE, "Who is believed"). Logins are checked by
+peers/entrance.py.
 """
 
 from collections.abc import Callable, Mapping, Set
@@ -113,8 +115,73 @@ class Doors:
 
     def open(self, event: events.ConnectionOpened) -> None:
         """A transport is up: creates its engine with our open, and informs the session that dialled it."""
+        neighbour = None if event.neighbour is None else self._neighbours[event.neighbour]
+        engine = self._accepted_engine(event) if neighbour is None else self._dialled_engine(event, neighbour)
+        peer = Peer(
+            event.connection, engine, address=event.peer, loopback=event.loopback, dialled=neighbour is not None,
+            touched=self._connections.touched, log=self._log,
+        )  # fmt: skip
+        engine.tell = partial(self._deliver, peer)
+        peer.audit = self._audit if self._audit.is_wanted else None
+        self._connections[event.connection] = peer
+        self._memory.passed_bytes += CONNECTION_BYTES
+        self._deadlines.watch(peer)
+        if neighbour is not None:
+            peer.account = neighbour.config.account
+            neighbour.connected(peer)
+        peer.touch()
+        if not peer.dialled:
+            self._guard.came(peer)
+        if self._is_stopping():
+            self._connections.drop(peer, "the node is stopping")
+
+    def _dialled_engine(self, event: events.ConnectionOpened, neighbour: Session) -> amqp.Connection:
+        """The engine of a connection that this node dialled."""
+        config = neighbour.config
+        properties = self._properties(config.hold_time_s) | {sessions.DIAL: Ulong(neighbour.dials)}
+        properties |= features.VERSIONS
+        settings = amqp.Settings(
+            **self._bounds(),
+            offered_capabilities=self.offers,
+            properties=properties,
+            desired_capabilities=(features.CUSTODY,),
+            idle_time_out_s=config.hold_time_s,
+            mechanism=self._mechanisms_for(config, event),
+            nonce=self.entrance.nonce(event),
+            user=config.user,
+            password=config.password if config.user else None,
+        )
+        return amqp.Connection(settings, server=False, now=self._clock.now, partials=self._partials)
+
+    def _accepted_engine(self, event: events.ConnectionOpened) -> amqp.Connection:
+        """The engine of an accepted connection, of a client or a neighbour."""
         limits = self._config.limits
-        common: dict[str, Any] = {
+        mechanisms = self.entrance.mechanisms(event)
+        hold_s = min((item.hold_time_s for item in self._config.neighbours), default=3.0)
+        settings = amqp.Settings(
+            **self._bounds(),
+            offered_capabilities=(features.CUSTODY, ANONYMOUS_RELAY, SHARED_SUBSCRIPTIONS, DELAYED_DELIVERY),
+            properties=self._properties(hold_s) | {TOPIC_PREFIX_KEY: TOPIC_PREFIX},
+            answer_open=lambda theirs, ours: self._answer_open(event.connection, theirs, ours),
+            idle_time_out_s=limits.idle_time_out_s,
+            handshake_time_out_s=limits.handshake_time_out_s,
+            peer_idle_time_out_min_s=limits.peer_idle_time_out_min_s,
+            effort_per_s=limits.attaches_per_s * ATTACH,
+            effort_burst=limits.attaches_burst * ATTACH,
+            sasl_required=ANONYMOUS not in mechanisms,
+            mechanisms=mechanisms,
+            nonce=self.entrance.nonce(event),
+            keys=self.entrance.keys(lambda: self._connections[event.connection]),
+        )
+        authenticate = self.entrance.authenticator(event, lambda: self._connections[event.connection])
+        return amqp.Connection(
+            settings, server=True, now=self._clock.now, authenticate=authenticate, partials=self._partials
+        )
+
+    def _bounds(self) -> dict[str, Any]:
+        """The settings that all connections have."""
+        limits = self._config.limits
+        return {
             "container_id": self._config.name,
             "max_frame_size": limits.frame_bytes_max,
             "nesting_max": limits.nesting_max,
@@ -129,76 +196,14 @@ class Doors:
             "name_bytes_max": limits.name_bytes_max,
             "runs": True,
         }
-        told: dict[Any, Any] = {
+
+    def _properties(self, hold_s: float) -> dict[Any, Any]:
+        """The properties of our open that all connections have."""
+        return {
             Symbol("product"): "Holdfast",
             sessions.STORE: self._store(),
+            sessions.HOLD_TIME: Ulong(int(hold_s * 1000)),
         }
-        if event.neighbour is not None:
-            neighbour = self._neighbours[event.neighbour]
-            config = neighbour.config
-            told[sessions.HOLD_TIME] = Ulong(int(config.hold_time_s * 1000))
-            told[sessions.DIAL] = Ulong(neighbour.dials)
-            told |= features.VERSIONS
-            settings = amqp.Settings(
-                **common,
-                offered_capabilities=self.offers,
-                properties=told,
-                desired_capabilities=(features.CUSTODY,),
-                idle_time_out_s=config.hold_time_s,
-                mechanism=self._mechanisms_for(config, event),
-                nonce=self.entrance.nonce(event),
-                user=config.user,
-                password=config.password if config.user else None,
-            )
-            engine = amqp.Connection(settings, server=False, now=self._clock.now, partials=self._partials)
-        else:
-            mechanisms = self.entrance.mechanisms(event)
-            hold = min((item.hold_time_s for item in self._config.neighbours), default=3.0)
-            told[sessions.HOLD_TIME] = Ulong(int(hold * 1000))
-            settings = amqp.Settings(
-                **common,
-                offered_capabilities=(features.CUSTODY, ANONYMOUS_RELAY, SHARED_SUBSCRIPTIONS, DELAYED_DELIVERY),
-                properties=told | {TOPIC_PREFIX_KEY: TOPIC_PREFIX},
-                answer_open=lambda theirs, ours: self._answer_open(event.connection, theirs, ours),
-                idle_time_out_s=limits.idle_time_out_s,
-                handshake_time_out_s=limits.handshake_time_out_s,
-                peer_idle_time_out_min_s=limits.peer_idle_time_out_min_s,
-                effort_per_s=limits.attaches_per_s * ATTACH,
-                effort_burst=limits.attaches_burst * ATTACH,
-                sasl_required=ANONYMOUS not in mechanisms,
-                mechanisms=mechanisms,
-                nonce=self.entrance.nonce(event),
-                keys=self.entrance.keys(lambda: self._connections[event.connection]),
-            )
-            engine = amqp.Connection(
-                settings,
-                server=True,
-                now=self._clock.now,
-                authenticate=self.entrance.authenticator(event, lambda: self._connections[event.connection]),
-                partials=self._partials,
-            )
-        peer = Peer(
-            event.connection,
-            engine,
-            address=event.peer,
-            loopback=event.loopback,
-            dialled=event.neighbour is not None,
-            touched=self._connections.touched,
-            log=self._log,
-        )
-        engine.tell = partial(self._deliver, peer)
-        peer.audit = self._audit if self._audit.is_wanted else None
-        self._connections[event.connection] = peer
-        self._memory.passed_bytes += CONNECTION_BYTES
-        self._deadlines.watch(peer)
-        if event.neighbour is not None:
-            peer.account = self._neighbours[event.neighbour].config.account
-            self._neighbours[event.neighbour].connected(peer)
-        peer.touch()
-        if not peer.dialled:
-            self._guard.came(peer)
-        if self._is_stopping():
-            self._connections.drop(peer, "the node is stopping")
 
     def secured(self, event: events.Secured | events.SecuringFailed) -> None:
         """TLS is established on a connection, before its first bytes, or has failed."""

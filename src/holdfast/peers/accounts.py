@@ -1,7 +1,8 @@
 """The users that may log in with a password: those of the node's file, those of a file of users, which may change while
-the node runs, and neighbours that this node dials. Rules of this file: a user of the node's own file, and the user of a
-neighbour with a password, have precedence over one of the same name in the file of users, so that this file cannot make
-a client a neighbour.
+the node runs, and neighbours that this node dials.
+
+Rules of this file: a user of the node's own file, and the user of a neighbour with a password, have precedence over one
+of the same name in the file of users, so that this file cannot make a client a neighbour.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

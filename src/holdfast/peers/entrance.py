@@ -1,7 +1,8 @@
-"""Logins: the mechanisms that a connection is offered, and the check of its login. Rules of this file: nothing of a
-password is sent or logged. A client without a login cannot find out which users exist: SCRAM has keys for an unknown
-name as well, and all failures look alike. Without a [[user]], anyone on loopback may log in; a neighbour's user still
-needs its password.
+"""Logins: the mechanisms that a connection is offered, and the check of its login.
+
+Rules of this file: nothing of a password is sent or logged. A client without a login cannot find out which users exist:
+SCRAM has keys for an unknown name as well, and all failures look alike. Without a [[user]], anyone on loopback may log
+in; a neighbour's user still needs its password.
 """
 
 from base64 import b64encode

@@ -1,7 +1,8 @@
-"""Checks a password from PLAIN against stored keys; this takes milliseconds, so it is bounded. Rules of this file: a
-correct password is recognised again at once by a hash under a secret of the process; all others are checked at most
-CHECKS_PER_S times a second for all connections together, and wait for their turn. One address may cause FAILURES_PER_S
-failed checks, so that a guesser does not delay others. Nothing of a password is kept.
+"""Checks a password from PLAIN against stored keys; this takes milliseconds, so it is bounded.
+
+Rules of this file: a correct password is recognised again at once by a hash under a secret of the process; all others
+are checked at most CHECKS_PER_S times a second for all connections together, and wait for their turn. One address may
+cause FAILURES_PER_S failed checks, so that a guesser does not delay others. Nothing of a password is kept.
 """
 
 from hmac import compare_digest, digest

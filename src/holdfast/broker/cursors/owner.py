@@ -1,4 +1,7 @@
-"""What a cursor calls of its queue. Rules of this file: only the protocol."""
+"""What a cursor calls of its queue.
+
+Rules of this file: only the protocol.
+"""
 
 from typing import Protocol, TypeVar
 

@@ -1,7 +1,8 @@
 """Why a message from a neighbour becomes a dead letter on arrival: it is malformed, or the neighbour's account may not
-send there (docs/security.md). Rules of this file: reads only. The account of the neighbour that sent a relayed message
-publishes it (amqp-illustrations, "Message Relay"); whether messages may pass through this node is decided by the
-topology.
+send there (docs/security.md).
+
+Rules of this file: reads only. The account of the neighbour that sent a relayed message publishes it
+(amqp-illustrations, "Message Relay"); whether messages may pass through this node is decided by the topology.
 """
 
 from collections.abc import Mapping

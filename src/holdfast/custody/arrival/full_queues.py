@@ -1,5 +1,7 @@
 """Queues of this node that had no room for a message from another node: since when, and which neighbours and origins
-wait. Rules of this file: bounded, for `status`; no decision depends on it.
+wait.
+
+Rules of this file: bounded, for `status`; no decision depends on it.
 """
 
 from dataclasses import dataclass, field

@@ -1,5 +1,6 @@
-"""A root as a destination: it measures what it accepts from each origin (docs/pacing.md). Rules of this file: it only
-counts.
+"""A root as a destination: it measures what it accepts from each origin (docs/pacing.md).
+
+Rules of this file: it only counts.
 """
 
 from typing import Protocol

@@ -1,5 +1,7 @@
-"""The room that a waiting message or group needs in its queues and on the disk. Rules of this file: room is reserved
-for one group at a time, so that two groups do not wait for each other's room; each step checks it again.
+"""The room that a waiting message or group needs in its queues and on the disk.
+
+Rules of this file: room is reserved for one group at a time, so that two groups do not wait for each other's room; each
+step checks it again.
 """
 
 from collections.abc import Iterator

@@ -1,8 +1,10 @@
 """Messages larger than their next hop accepts: each becomes a dead letter, and a tombstone replaces it (CUSTODY, end to
-end 3). Rules of this file: a message for which there is no room yet, or no share of the turn, stays with its custody
-sender, unsent, and the messages behind it pass; a batch that the disk refuses would delay all others. A message that
-was sent to another neighbour before the route changed also stays, as long as that neighbour may still answer: otherwise
-it could be delivered as well.
+end 3).
+
+Rules of this file: a message for which there is no room yet, or no share of the turn, stays with its custody sender,
+unsent, and the messages behind it pass; a batch that the disk refuses would delay all others. A message that was sent
+to another neighbour before the route changed also stays, as long as that neighbour may still answer: otherwise it could
+be delivered as well.
 """
 
 from collections.abc import Iterator

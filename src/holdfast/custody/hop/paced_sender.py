@@ -1,6 +1,7 @@
-"""The hop's sender to a root whose rates this node follows (docs/pacing.md). Rules of this file: the rate applies only
-to this node's own messages; forwarded messages are sent as usual. Own messages that may not leave yet wait in this
-sender, in order, so that forwarded ones pass them.
+"""The hop's sender to a root whose rates this node follows (docs/pacing.md).
+
+Rules of this file: the rate applies only to this node's own messages; forwarded messages are sent as usual. Own
+messages that may not leave yet wait in this sender, in order, so that forwarded ones pass them.
 """
 
 from collections.abc import Sequence

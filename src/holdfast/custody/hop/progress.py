@@ -1,5 +1,6 @@
-"""The stored progress of each hop to this node, which answers a sender's attach (CUSTODY, hop 2). Rules of this file:
-progress is stored in the same batch as the messages.
+"""The stored progress of each hop to this node, which answers a sender's attach (CUSTODY, hop 2).
+
+Rules of this file: progress is stored in the same batch as the messages.
 """
 
 from collections.abc import Mapping

@@ -1,6 +1,7 @@
-"""The receiving end of a hop: a neighbour's messages for one destination (CUSTODY, "The hop"). Rules of this file: a
-receiver stores only (epoch, last stored), in the batch of the entries; numbers are decided in order, and a failed one
-fails every later one of its epoch.
+"""The receiving end of a hop: a neighbour's messages for one destination (CUSTODY, "The hop").
+
+Rules of this file: a receiver stores only (epoch, last stored), in the batch of the entries; numbers are decided in
+order, and a failed one fails every later one of its epoch.
 """
 
 from collections.abc import Callable, Mapping

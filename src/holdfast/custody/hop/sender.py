@@ -1,6 +1,7 @@
-"""The sending end of a hop: one AMQP link for each (neighbour, destination) (CUSTODY, "The hop"). Rules of this file:
-the map number -> entry is in memory only. traffic-control §3.2: the copy stays until the neighbour has stored its own
-(receiver.py).
+"""The sending end of a hop: one AMQP link for each (neighbour, destination) (CUSTODY, "The hop").
+
+Rules of this file: the map number -> entry is in memory only. traffic-control §3.2: the copy stays until the neighbour
+has stored its own (receiver.py).
 """
 
 import sys

@@ -1,6 +1,8 @@
 """The names of stores: traces and identities have UUIDs, and users are shown names of nodes (docs/amqp.md, "Paths";
-docs/where.md). Rules of this file: reads only and keeps nothing, so names are those known at the time of the call,
-which is made for each message whose path is shown.
+docs/where.md).
+
+Rules of this file: reads only and keeps nothing, so names are those known at the time of the call, which is made for
+each message whose path is shown.
 """
 
 from uuid import UUID

@@ -1,6 +1,8 @@
-"""The delivery annotations of a transfer in custody (CUSTODY, "The hop"). Rules of this file: pure. A node writes one
-encoding, with its trace in full or by aliases, and `read` parses that encoding by its bytes; any other valid encoding
-is decoded by the codec, with the same result. Everything read is hostile until checked here: sizes, ranges, types.
+"""The delivery annotations of a transfer in custody (CUSTODY, "The hop").
+
+Rules of this file: pure. A node writes one encoding, with its trace in full or by aliases, and `read` parses that
+encoding by its bytes; any other valid encoding is decoded by the codec, with the same result. Everything read is
+hostile until checked here: sizes, ranges, types.
 """
 
 from typing import Any

@@ -1,5 +1,7 @@
-"""The encoding of custody's delivery annotations, as a node writes them (CUSTODY, "The hop"). Rules of this file: pure.
-Sections of one form differ only in two numbers, the hop's and the message's, so a form is encoded once and parsed once.
+"""The encoding of custody's delivery annotations, as a node writes them (CUSTODY, "The hop").
+
+Rules of this file: pure. Sections of one form differ only in two numbers, the hop's and the message's, so a form is
+encoded once and parsed once.
 """
 
 from functools import lru_cache

@@ -1,5 +1,6 @@
-"""Whether a source requests messages without taking them (AMQP 1.0 §3.5.3, std-dist-mode). Rules of this file: pure.
-Both the permission check and the attach use it, so that they never differ.
+"""Whether a source requests messages without taking them (AMQP 1.0 §3.5.3, std-dist-mode).
+
+Rules of this file: pure. Both the permission check and the attach use it, so that they never differ.
 """
 
 from typing import Final

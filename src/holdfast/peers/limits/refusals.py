@@ -1,7 +1,8 @@
-"""Connections beyond a bound: each is closed with an error that names the bound. Rules of this file: a refused
-connection no longer counts, neither for the node nor for its user or address. It may stay open for at most REFUSAL_S to
-read the answer, and at most REFUSALS_MAX may at once: for one more the oldest is dropped. Source: AMQP 1.0 §2.4.3, a
-close that the peer answers before the transport ends.
+"""Connections beyond a bound: each is closed with an error that names the bound.
+
+Rules of this file: a refused connection no longer counts, neither for the node nor for its user or address. It may stay
+open for at most REFUSAL_S to read the answer, and at most REFUSALS_MAX may at once: for one more the oldest is dropped.
+Source: AMQP 1.0 §2.4.3, a close that the peer answers before the transport ends.
 """
 
 from collections.abc import Callable
