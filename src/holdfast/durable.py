@@ -65,7 +65,7 @@ def owner_of(path: Path) -> tuple[int, int] | None:
 
 @contextmanager
 def changing(directory: Path) -> Iterator[None]:
-    """Nobody else who calls this changes the files of that directory meanwhile."""
+    """Other callers of this do not change the files of that directory meanwhile."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)

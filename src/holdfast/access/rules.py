@@ -1,4 +1,4 @@
-"""What a node is told about who may do what: rules, and the groups of users that they name (docs/security.md).
+"""The access rules of a node: rules, and the groups of users that they name (docs/security.md).
 
 Rules of this file: data and its checks; TOML is read in `node/`.
 """

@@ -65,8 +65,8 @@ class ClientFull(ClientError):
 
 
 class TransactionError(ClientError):
-    """A transaction was not committed, or nobody knows whether it was. `condition` is the node's AMQP error condition,
-    or None."""
+    """A transaction was not committed, or its outcome is unknown. `condition` is the node's AMQP error condition, or
+    None."""
 
     def __init__(self, text: str, condition: str | None) -> None:
         super().__init__(text)

@@ -151,7 +151,7 @@ def _forget(answer: "asyncio.Future[Any]") -> None:
 
 
 class Controlled(Protocol):
-    """Who has the controller of a connection."""
+    """The owner of a connection's controller."""
 
     def controller(self) -> Controller:
         """The one that lives, made where there is none."""

@@ -71,7 +71,7 @@ class NeighbourChanges:
 
     def _remove(self, name: str) -> None:
         neighbour = self._neighbours[name]
-        neighbour.leave("it is not a neighbour any more")
+        neighbour.leave("it was removed from the neighbours")
         self._dials = max(self._dials, neighbour.dials)
         for destination in list(neighbour.hop.senders):
             neighbour.hop.close(destination)

@@ -104,8 +104,7 @@ def _load(args: argparse.Namespace) -> NodeSettings:
 
 
 class HangUp:
-    """The handler of SIGHUP: `then` is called, once there is something to call. It never ends the process, which a loop
-    that closes would have it do."""
+    """The handler of SIGHUP: calls `then`, if it is set. It never ends the process, even while the loop is closing."""
 
     def __init__(self) -> None:
         self.then: Callable[[], object] | None = None
@@ -116,18 +115,18 @@ class HangUp:
 
 
 class LogOutput:
-    """Has all lines of the process be logged as settings say. `name`: the node's, which is in each line."""
+    """Configures the log of the process. `name`: the node's, which is in each line."""
 
     def __init__(self, handler: LogHandler, name: str) -> None:
         self._handler = handler
         self._name = name
 
     def reopen(self, settings: LogSettings) -> Opened | None:
-        """Opens the log's file anew, if it has one, to be used. ConfigError if that is not possible."""
+        """Opens the log's file again, if it has one. ConfigError if that is not possible."""
         return None if settings.file is None else self._handler.reopen(settings.file)
 
     def use(self, settings: LogSettings, opened: Opened | None) -> None:
-        """Lines are like this from now on, and go there."""
+        """Applies the settings, and writes to `opened` from now on."""
         logging.getLogger().setLevel(settings.level.upper())
         self._handler.shape(self._name, as_json=settings.format == JSON)
         self._handler.use(opened)

@@ -1,4 +1,4 @@
-"""What a NodeCore is told at start: frozen, validated, every field with its unit.
+"""The settings of a NodeCore at start: frozen, validated, every field with its unit.
 
 Rules of this package: data only; TOML and files are read in `node/config.py`. `validate` raises ConfigError with the
 key, the invalid value and what is expected.

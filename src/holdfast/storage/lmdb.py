@@ -384,7 +384,7 @@ class LmdbStore:
 
     def _check(self) -> None:
         if self._failed is not None:
-            raise StorageError(f"store {self.path}: not used any more since {self._failed}")
+            raise StorageError(f"store {self.path}: closed after an error: {self._failed}")
         if self._closed:
             raise StorageError(f"store {self.path}: closed")
 

@@ -50,7 +50,7 @@ class Step(NamedTuple):
 
 
 class _Absent:
-    """Stands for a tag that the other map does not have."""
+    """The state of a tag that the other map does not have."""
 
 
 _ABSENT: Final = _Absent()

@@ -70,7 +70,7 @@ class Sender(ClientLink, Listed):
         self._in_doubt_max = in_doubt_max
         self._raises = when_full == "raise"
         self._abandoned = False
-        """Nobody knows what became of messages, and `drain` raises why."""
+        """The outcomes of messages are unknown, and `drain` raises why."""
         self._spool: SpoolFile | None = None
         self._syncing: Syncing | None = None
         if isinstance(when_full, Spool):

@@ -85,7 +85,7 @@ def _notes(row: Row) -> list[str]:
     if row["disk_fails"]:
         notes.append("its disk takes nothing")
     if row["warnings"]:
-        notes.append(f"{counted(row['warnings'], 'warning')}; `holdfast status` there tells more")
+        notes.append(f"{counted(row['warnings'], 'warning')}; run `holdfast status` there")
     notes += [
         f"{counted(count, 'message')} for {name}, which is drained or gone" for name, count in row["owed"].items()
     ]

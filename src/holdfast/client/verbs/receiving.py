@@ -47,7 +47,7 @@ class Receiving(ABC, Generic[R]):
         args = self._args
         place = place_of(args)
         if args.address == MANAGEMENT:
-            raise ConfigError(f"ADDRESS: {MANAGEMENT} answers requests, nobody receives messages from it")
+            raise ConfigError(f"ADDRESS: {MANAGEMENT} answers requests; it has no messages to receive")
         receiver: R | None = None
         code = 0
         self._started = time.monotonic()

@@ -146,7 +146,7 @@ class Commits:
         for (cursor, sequence), _ in transaction.takes.items():
             held = cursor.acquired.get(sequence)
             if not catalog.has_cursor(cursor) or held is None or held.consumer is not transaction:
-                text = f"sequence {sequence} of queue {cursor.queue.name!r} is not there any more"
+                text = f"sequence {sequence} of queue {cursor.queue.name!r} has left the queue"
                 return _error(conditions.RESOURCE_DELETED, text)
         return self._wrong_producer(transaction)
 

@@ -55,7 +55,7 @@ class ConnectionOperations:
         }
 
     def types(self) -> tuple[EntityType, ...]:
-        """What QUERY tells of them."""
+        """The attributes of QUERY."""
         return (
             EntityType(CONNECTION, CONNECTION_ATTRIBUTES, self._keys, self._connection),
             EntityType(SESSION, SESSION_ATTRIBUTES, self._sessions, self._session),

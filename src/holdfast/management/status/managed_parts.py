@@ -56,8 +56,8 @@ from holdfast.state.turns import Turns
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManagedParts:
-    """`streams`: large messages that are arriving. `delete_queue`: deletes a queue that no link uses, with everything that
-    is kept for it. `resident_bytes`: the process's memory, as last measured by the driver."""
+    """`streams`: large messages that are arriving. `delete_queue`: deletes a queue that no link uses, with everything
+    that is kept for it. `resident_bytes`: the process's memory, as last measured by the driver."""
 
     config: NodeConfig
     store: Tables

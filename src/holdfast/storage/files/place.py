@@ -25,7 +25,7 @@ class Place:
         try:
             there = os.stat(self._path)
         except (FileNotFoundError, NotADirectoryError):
-            self.gone = f"{self._path} is not there any more"
+            self.gone = f"{self._path} was removed or moved"
         except OSError:
             pass  # a disk that fails says so at a commit
         else:

@@ -125,7 +125,7 @@ def _rewrite(path: Path, step: Rewrite, *, copied: bool) -> int:
     with (path / DATA).open("rb") as file:
         root = read_root(file.fileno())
     assert root is not None  # `check_length` has read it
-    check_space(path, root.bytes, f"store {path}: its layout is older; to write it anew")
+    check_space(path, root.bytes, f"store {path}: its layout is older; to rewrite it")
     aside = make_aside(path)
     try:
         with open_quiet(path) as old, _new(aside, 2 * root.bytes + root.map_bytes) as new:
