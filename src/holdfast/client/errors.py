@@ -56,7 +56,7 @@ class NotAccepted(ClientError):
 
 
 class NoReply(ClientError):
-    """No reply to a request came in time, or the connection broke before it came: nobody knows whether the request was
+    """No reply to a request came in time, or the connection broke before it came: it is unknown whether the request was
     carried out."""
 
 

@@ -161,9 +161,9 @@ class SendingState(_Rounds, Generic[K]):
 
 
 class ReceivingState(_Rounds, Generic[T]):
-    """A receiver's deliveries by tag: those in the user's hands, and outcomes of which the sender may not have heard.
+    """A receiver's deliveries by tag: those that the user holds, and outcomes that the sender may not have received.
 
-    An outcome is known to be heard once a delivery came that used credit granted after it was written.
+    The sender has received an outcome if a delivery arrived on credit that was granted after the outcome was written.
 
     What is open stays so for as long as the program likes, however many rounds there are: where the map of it fits no
     frame, the next round waits until something more was decided.
@@ -263,7 +263,7 @@ class ReceivingState(_Rounds, Generic[T]):
         return True
 
     def resumed(self, tag: bytes, *, settled: bool) -> tuple[T | None, Any]:
-        """The sender goes on with `tag`: (what the user holds, None) or (None, the outcome said; None if unknown)."""
+        """The sender resumes `tag`: (what the user holds, None) or (None, the outcome said; None if unknown)."""
         self.count()
         self.awaited.discard(tag)
         if settled:

@@ -26,7 +26,8 @@ from holdfast.state.tables import Tables
 from holdfast.state.turns import Extent
 
 COMMITS_FAILED_MAX: Final = 3
-"""So often in a row may a turn's end fail on nobody's behalf; then the node ends, for it stores nothing any more."""
+"""How often in a row the end of a turn may fail without a peer to blame; then the node ends, because it can store
+nothing."""
 
 
 DueT = TypeVar("DueT")

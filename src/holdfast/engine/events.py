@@ -202,7 +202,7 @@ class DescriptorsMeasured:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadPutOff:
-    """So many bytes were read from the connection, and `BytesReceived` will bring them in a later turn."""
+    """So many bytes were read from the connection; `BytesReceived` follows in a later turn."""
 
     connection: int
     size: int
@@ -285,8 +285,8 @@ class ResumeReading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasureOutput:
-    """Report how far the connection's output was acknowledged: `OutputMeasured`, or nothing if the system cannot
-    tell."""
+    """Report how far the connection's output was acknowledged: `OutputMeasured`, or nothing if the system cannot report
+    it."""
 
     connection: int
 

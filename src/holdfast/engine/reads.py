@@ -1,4 +1,4 @@
-"""Passes what connections read to the core, and shares each turn among connections that bring much.
+"""Passes the bytes of connections to the core, and shares each turn among connections with much data.
 
 Rules of this file: it knows no sockets, no loop and no clock, so that the simulator and the runtime share it; the bytes
 of a connection stay in order, whatever waits.

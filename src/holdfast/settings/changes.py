@@ -95,9 +95,9 @@ class Changes:
 
 
 def compare(before: NodeConfig, after: NodeConfig, *, routed: Set[str] = frozenset()) -> Changes:
-    """What becomes of `before` where the file says `after`. The result is not checked: what is taken up may not fit to
-    what is kept. `routed`: the neighbours that routing uses; they, the routes beside them, and all neighbours of a
-    topology wait for a restart."""
+    """What becomes of `before` where the file says `after`. The result is not checked: the applied settings may not
+    match those that stay. `routed`: the neighbours that routing uses; they, the routes beside them, and all neighbours
+    of a topology wait for a restart."""
     kept: dict[str, Any] = {}
     restart: list[str] = []
     fixed = {"neighbours", "forwarding"} if before.topology or after.topology else {"forwarding"} if routed else set()

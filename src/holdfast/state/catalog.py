@@ -114,7 +114,7 @@ class Catalog:
         self.transit: dict[str, Queue] = {}
         """Transmission queues by destination, of all virtual hosts."""
         self.leaving: dict[int, int] = {}
-        """Ids of deleted queues whose entries still leave the disk, and the sequence where that goes on."""
+        """Ids of deleted queues whose entries are still leaving the disk, and the sequence where that continues."""
         self.ledger = Ledger(config.name, work, self.transit)
         self.next_queue_id = 1
         self.deliveries = DeliveryRows(work)

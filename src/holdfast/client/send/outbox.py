@@ -254,7 +254,7 @@ class Outbox:
         return bool(pending)
 
     def wake(self) -> None:
-        """Whoever waits for room, or for the end, looks again."""
+        """Wakes all that wait for room, or for the end."""
         self.waiting.wake(self._in_doubt_max - len(self.pending), is_empty=not self.pending and not self.spooled)
 
     def _send_retries(self) -> bool:

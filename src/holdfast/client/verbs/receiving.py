@@ -1,7 +1,8 @@
-"""What `holdfast receive` does whatever becomes of the messages: connects, takes as many as it was told, sums up.
+"""What `holdfast receive` does whatever becomes of the messages: connects, takes the requested number of messages,
+prints a summary.
 
-Rules of this file: the connection ends politely also after Ctrl-C: what was accepted is told, what was not taken goes
-back at once.
+Rules of this file: the connection ends politely also after Ctrl-C: accepted messages are counted, all others are
+released at once.
 """
 
 import argparse

@@ -52,7 +52,7 @@ Row = dict[str, Any]
 
 @dataclass(eq=False, slots=True)
 class Look:
-    """A client's question: who is to answer yet, until when, and what is called then."""
+    """A client's question: the nodes whose answers are outstanding, until when, and the function to call then."""
 
     names: list[str]
     more: bool

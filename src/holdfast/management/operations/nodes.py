@@ -67,7 +67,7 @@ class NodeOperations:
         forwarding: Forwarding,
         departures: Departures,
     ) -> None:
-        """`reload`: has the configuration read and taken up; Refused where that is not possible."""
+        """`reload`: has the configuration read and applied; Refused where that is not possible."""
         self._report = report
         self._questions = questions
         self._routing = routing

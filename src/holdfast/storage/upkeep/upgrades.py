@@ -80,8 +80,8 @@ assert all(version in UPGRADES for version in range(OLDEST, SCHEMA))
 
 
 def upgrade(path: Path, *, copied: bool, backups: bool = False) -> None:
-    """Brings the store in `path`, held by this process and not open, to the present layout. `copied`: it is known for
-    a copy (storage/files/copied.py), and is so afterwards too, until it has a UUID of its own.
+    """Upgrades the store in `path`, locked by this process and not open, to the present layout. `copied`: it is known
+    for a copy (storage/files/copied.py), and is so afterwards too, until it has a UUID of its own.
 
     Raises `StorageError` for a store that is not read here, or a backup unless `backups`; `StorageFull` where a file
     beside it does not fit.
