@@ -31,7 +31,7 @@ FALSE_ALARM_S: Final = 1.0
 alarm."""
 
 
-class Act(Enum):
+class ProbeAction(Enum):
     """What `Liveness.tick` asks for."""
 
     NOTHING = "nothing"
@@ -107,33 +107,33 @@ class Liveness:
                 least = SHORT_TIME_OUT_S
         return min(max(least, measured), self.hold_time_s)
 
-    def tick(self, now: float, heard_at: float, unanswered_at: float | None) -> Act:
+    def tick(self, now: float, heard_at: float, unanswered_at: float | None) -> ProbeAction:
         """Returns what is due. `unanswered_at`: since when a transfer has waited for its answer; None if none does."""
         if not self._begun:
-            return Act.NOTHING
+            return ProbeAction.NOTHING
         if self._asked_at is not None and heard_at > self._asked_at:
             self._life()
         if self._asked_at is None:
-            return self._ask(now) if now >= self._ask_at(heard_at, unanswered_at) else Act.NOTHING
+            return self._ask(now) if now >= self._ask_at(heard_at, unanswered_at) else ProbeAction.NOTHING
         if now < self._due_at:
-            return Act.NOTHING
+            return ProbeAction.NOTHING
         if now - self._due_at > self.time_out_s:  # the loop did not run: the echo may have come and gone unread
             self.stalls += 1
             return self._ask(now)
         if not self._confirming:
             self._confirming = True
             self._due_at = now + GRACE_S
-            return Act.MEASURE
+            return ProbeAction.MEASURE
         if self._moved:
             self._moved = self._confirming = False
             self._due_at = now + self.time_out_s
             self.stalls += 1
-            return Act.NOTHING
+            return ProbeAction.NOTHING
         self.missed += 1
         self.misses += 1
         if self.misses >= MISSES_MAX:
             self._begun = False
-            return Act.DOWN
+            return ProbeAction.DOWN
         return self._ask(now)
 
     def _ask_at(self, heard_at: float, unanswered_at: float | None) -> float:
@@ -143,7 +143,7 @@ class Liveness:
             at = min(at, max(unanswered_at, self.probed_at) + self.time_out_s)
         return at
 
-    def _ask(self, now: float) -> Act:
+    def _ask(self, now: float) -> ProbeAction:
         """Registers a probe whose echo is awaited."""
         self._asked_at = now
         self._due_at = now + self.time_out_s
@@ -151,13 +151,13 @@ class Liveness:
         self._ahead = None
         return self._probe(now)
 
-    def _probe(self, now: float) -> Act:
+    def _probe(self, now: float) -> ProbeAction:
         self.number += 1
         self.sent += 1
         self.probed_at = self._sent_at[self.number] = now
         while len(self._sent_at) > OUTSTANDING_MAX:
             del self._sent_at[next(iter(self._sent_at))]
-        return Act.PROBE
+        return ProbeAction.PROBE
 
     def next_deadline(self, heard_at: float, unanswered_at: float | None) -> float | None:
         """When `tick` is wanted."""
@@ -195,12 +195,12 @@ class Liveness:
             self._moved = before < acknowledged_bytes < ahead
             self._ahead = acknowledged_bytes, ahead
 
-    def network_changed(self, now: float, heard_at: float) -> Act:
+    def network_changed(self, now: float, heard_at: float) -> ProbeAction:
         """An address or a route changed: sends a probe with a short time-out. This never postpones an outstanding
         probe, because such changes may come many times a second, and a dead link must still be found.
         """
         if not self._begun:
-            return Act.NOTHING
+            return ProbeAction.NOTHING
         if self._asked_at is not None and heard_at > self._asked_at:
             self._life()
         self._short = True

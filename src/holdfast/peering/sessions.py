@@ -19,11 +19,11 @@ from holdfast.custody.hop.next_hop import NextHop
 from holdfast.engine import events
 from holdfast.peering import control
 from holdfast.peering.control import CONTROL_ADDRESS, ControlSender
-from holdfast.peering.liveness import FALSE_ALARM_S, MISSES_MAX, Act, Liveness
+from holdfast.peering.liveness import FALSE_ALARM_S, MISSES_MAX, Liveness, ProbeAction
 from holdfast.peering.session_parts import SessionParts
 from holdfast.peers.neighbours.features import versions_of
 from holdfast.peers.neighbours.session_port import CONTROL_RESERVE
-from holdfast.peers.neighbours.session_states import TRANSITIONS, Happened, State
+from holdfast.peers.neighbours.session_states import TRANSITIONS, SessionEvent, State
 from holdfast.peers.peer import Peer
 from holdfast.routing.damping import Damping
 from holdfast.schema import is_whole, is_whole_within
@@ -145,7 +145,7 @@ class Neighbour:
         """Its deadline may have become earlier."""
         self._parts.times.stirred[self] = None
 
-    def _move(self, happened: Happened, reason: str = "") -> None:
+    def _move(self, happened: SessionEvent, reason: str = "") -> None:
         self.stir()
         before = self.state
         after = self.state = TRANSITIONS[before, happened]
@@ -153,7 +153,7 @@ class Neighbour:
             return
         parts = self._parts
         self.since = self.clock.now
-        if happened is Happened.LOST:
+        if happened is SessionEvent.LOST:
             self.reason = reason
             self.ended = reason if before is State.ESTABLISHED else self.ended
         fields = {"neighbour": self.name, "state": after.value, "previous": before.value, "reason": reason}
@@ -252,15 +252,15 @@ class Neighbour:
                 moments.append(self.damping.reuse_at())
         return min([at for at in moments if at is not None])
 
-    def _act(self, act: Act) -> None:
+    def _act(self, act: ProbeAction) -> None:
         peer = self.peer
-        if peer is None or act is Act.NOTHING:
+        if peer is None or act is ProbeAction.NOTHING:
             return
-        if act is Act.DOWN:
+        if act is ProbeAction.DOWN:
             self.declared_at = self.clock.now
             self._parts.connections.drop(peer, f"{MISSES_MAX} probes without an answer")
             return
-        if act is Act.PROBE and self.control is not None:
+        if act is ProbeAction.PROBE and self.control is not None:
             # the version again: what told of a change may have been dropped
             self.control.send(control.probe(self.liveness.number, self._parts.forwarding.version))
         self._parts.outbox.put(events.MeasureOutput(connection=peer.number))
@@ -285,13 +285,13 @@ class Neighbour:
         self.dialling = True
         self.dials += 1
         if not fresh:
-            self._move(Happened.DIALLED)
+            self._move(SessionEvent.DIALLED)
         self._parts.outbox.put(events.Connect(neighbour=self.name))
 
     def connect_failed(self, reason: str) -> None:
         self._dial_ended()
         if self.state is State.CONNECT:
-            self._move(Happened.LOST, reason)
+            self._move(SessionEvent.LOST, reason)
             if self._parts.routing is not None:  # the table may have begun with this link
                 self._parts.routing.link_down(self)
         if self.peer is None:
@@ -330,7 +330,7 @@ class Neighbour:
             self._parts.connections.drop(peer, "the neighbour reached us first")
             return
         self.dial_at = None
-        self._move(Happened.CONNECTED)
+        self._move(SessionEvent.CONNECTED)
         self._hold(peer, None)
 
     def opened(self, peer: Peer, properties: dict[Any, Any]) -> None:
@@ -338,7 +338,7 @@ class Neighbour:
         if self._parts.stores.refuse_shared(self.name, peer, properties.get(STORE)):
             return
         if peer is self.peer:
-            self._move(Happened.OPENED)
+            self._move(SessionEvent.OPENED)
         else:
             told = properties.get(DIAL)
             dial = int(told) if is_whole(told) else None
@@ -346,7 +346,7 @@ class Neighbour:
                 self._refuse(peer, properties.get(STORE))
                 return
             old, self.peer = self.peer, None
-            self._move(Happened.ACCEPTED, "the neighbour opened a new connection" if old is not None else "")
+            self._move(SessionEvent.ACCEPTED, "the neighbour opened a new connection" if old is not None else "")
             if old is not None:
                 self._let_go(old)
                 self._parts.connections.drop(old, "the neighbour opened a new connection")
@@ -482,7 +482,7 @@ class Neighbour:
         if self.control is None or self.control.hello_owed:
             return
         if peer is not None and self.state is State.OPEN_CONFIRM and self.heard_hello and self._control_is_up:
-            self._move(Happened.CONTROL_UP)
+            self._move(SessionEvent.CONTROL_UP)
             self.hop.session_up(peer)
             self._parts.forwarding.established(self.hop)
             self._parts.clocks.established()
@@ -500,7 +500,7 @@ class Neighbour:
         self.peer = None
         self._let_go(peer)
         self.flaps += 1
-        self._move(Happened.LOST, reason)
+        self._move(SessionEvent.LOST, reason)
         self._dial_later()
 
     def recover(self, *, dial_over: bool = False) -> None:
@@ -518,7 +518,7 @@ class Neighbour:
         if self.state is not State.IDLE and not (self.state is State.CONNECT and self.dialling):
             self.control = None
             self.hop.links_lost()
-            self._move(Happened.LOST, "a failure of this node, see its log")
+            self._move(SessionEvent.LOST, "a failure of this node, see its log")
         if self.offered and not self.established:
             self._withdraw()
         if self.state is State.IDLE and self.dial_at is None:

@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol
 
 from holdfast.amqp.connection import Sender
 from holdfast.amqp.effort import OUTCOME
-from holdfast.amqp.links.resuming import Act, Step, content
+from holdfast.amqp.links.resuming import ResumeAction, Step, content
 from holdfast.amqp.wire.performatives import Modified, Rejected
 from holdfast.broker.cursors.cursor import Cursor
 from holdfast.broker.cursors.entry_consumer import EntrySelector
@@ -136,15 +136,15 @@ class ResumableConsumer(ConsumerLink):
             item = taken.get(sequence)
             if item is None:
                 continue
-            if step.act is Act.RESEND:
+            if step.act is ResumeAction.RESEND:
                 again.append(sequence)
-            elif step.act is Act.AWAIT:
+            elif step.act is ResumeAction.AWAIT:
                 self.waiting[step.tag] = sequence
             else:
                 self.held += 1
                 self.count_held(item.size)
                 self.steps.append((step, sequence))
-                if step.act is Act.SETTLE:
+                if step.act is ResumeAction.SETTLE:
                     group = _group(step.state)
                     if group is None:
                         self.outcomes_due.append((step.state, sequence))
@@ -232,7 +232,7 @@ class ResumableConsumer(ConsumerLink):
             step, sequence = self.steps.popleft()
             self._count(FRAME_BYTES)
             work.offered_count += SENT_AGAIN_COST
-            if step.act is Act.SETTLE:
+            if step.act is ResumeAction.SETTLE:
                 link.resume(step.tag, context=sequence, state=step.state, settled=True)
             else:
                 self._send_again(step, sequence)
@@ -297,7 +297,9 @@ class ResumableConsumer(ConsumerLink):
         sent = self.link.suspended if self.link.over else self.link.unsettled_tags()
         unapplied = {sequence for _, sequence in self.outcomes_due}  # their peer sends these outcomes again
         left = {
-            step.tag: sequence for step, sequence in self.steps if step.act is not Act.SETTLE or sequence in unapplied
+            step.tag: sequence
+            for step, sequence in self.steps
+            if step.act is not ResumeAction.SETTLE or sequence in unapplied
         }
         record.held = sent | left | self.waiting
         if provisional:  # their transactions hold them

@@ -15,7 +15,7 @@ from heapq import heapify, heappop, heappush
 from typing import Any, Final
 
 from holdfast.amqp.connection import Receiver, Sender
-from holdfast.amqp.links.resuming import Act, compare
+from holdfast.amqp.links.resuming import ResumeAction, compare
 from holdfast.amqp.wire import conditions
 from holdfast.amqp.wire.composites import UINT_MAX
 from holdfast.amqp.wire.extensions import TAG_OFFSET
@@ -217,7 +217,7 @@ class Resumption:
         link.context = consumer = ResumableConsumer(self._consumer_parts, peer, link, cursor, record, self, selector)
         consumer.take_over(steps)
         self.count(record)
-        unsettled = {step.tag: None for step in steps if step.act is not Act.RESEND} if resumed else None
+        unsettled = {step.tag: None for step in steps if step.act is not ResumeAction.RESEND} if resumed else None
         granted = replace(echoed, timeout=int(hold_s)) if asked.timeout else echoed
 
         def answer(told: Told) -> None:
