@@ -6,7 +6,7 @@
 N mistakes are drawn by the seed over the node's logic, routing and storage (`mutation/places.py`), or over the packages
 and modules that `--within` names, each by its path in `src/holdfast`. For each the unit tests that reach its line are
 run, and apart from them the seeds 1 to K of the swarm that reach it, each until the first failure. What is done is kept
-in DIR: the same command goes on where it was ended. Prints a table; equivalent ones are listed in
+in DIR: the same command continues where it was interrupted. Prints a table; equivalent ones are listed in
 `tools/mutation/equivalent.toml` with the reason. Exit code 1 where a share is below its goal.
 """
 

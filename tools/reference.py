@@ -125,7 +125,7 @@ PAGES: Final[Mapping[str, Names]] = {
 
 TITLE: Final = "Holdfast: the API for Python"
 RULES: Final = re.compile(r"\s*^Rules of this \w+:.*", re.MULTILINE | re.DOTALL)
-"""What a module's docstring tells those who change it."""
+"""The part of a module's docstring for those who change it."""
 
 DOT: Final = '</span><span class="o">.</span><span class="n">'
 """Between two names of a path in a signature, as pdoc renders it."""

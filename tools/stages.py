@@ -138,7 +138,7 @@ class Tally:
 
 
 class Ended(BaseException):
-    """This process was told to end, by the signal of this number."""
+    """This process got the signal of this number, and ends."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -192,7 +192,7 @@ class Running:
             self._processes.remove(process)
 
     def end(self) -> None:
-        """Ends all of them, and lets none start any more. Being sessions of their own they did not get the signal."""
+        """Ends all of them, and prevents new ones. Being sessions of their own they did not get the signal."""
         with self._lock:
             self._ending = True
             processes = list(self._processes)
@@ -231,7 +231,7 @@ def run(command: list[str], limit_s: float, output: IO[bytes] | None = None) -> 
 
 
 def nicely(stage: Stage) -> list[str]:
-    """What stands before a command of this stage."""
+    """The prefix of a command of this stage."""
     return ["nice", "-n", str(GIVES_WAY)] if stage.gives_way else []
 
 

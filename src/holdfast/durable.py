@@ -35,7 +35,7 @@ def sync_directories(lowest: Path, count: int | None = None) -> None:
 
 
 def replace_file(path: Path, data: bytes, mode: int, owner: tuple[int, int] | None) -> None:
-    """Puts a file with that content in the place of `path`, on disk: whoever reads sees the one or the other. `owner`:
+    """Puts a file with that content in the place of `path`, on disk: a reader sees the old or the new file. `owner`:
     its user and group, as a node that reads it may run as another user; None: those of this process. OSError."""
     new = path.with_name(f".{path.name}.{os.getpid()}.new")
     descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
@@ -65,7 +65,7 @@ def owner_of(path: Path) -> tuple[int, int] | None:
 
 @contextmanager
 def changing(directory: Path) -> Iterator[None]:
-    """Nobody else who calls this changes the files of that directory meanwhile."""
+    """Other callers of this do not change the files of that directory meanwhile."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)

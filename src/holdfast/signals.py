@@ -14,7 +14,8 @@ MEANINGLESS: Final = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM)
 
 
 def ignore(numbers: Iterable[signal.Signals], tell: Callable[[str], None]) -> None:
-    """Ignores these signals; `tell` gets a line for the first of each. A signal that is ignored already stays so."""
+    """Ignores these signals; `tell` is called with a line for the first of each. A signal that is ignored already stays
+    so."""
     known: set[int] = set()
 
     def ignored(number: int, frame: object) -> None:

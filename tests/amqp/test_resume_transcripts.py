@@ -22,7 +22,7 @@ from holdfast.amqp.connection import (
     Receiver,
     Sender,
 )
-from holdfast.amqp.links.resuming import Act, Step, compare, content
+from holdfast.amqp.links.resuming import ResumeAction, Step, compare, content
 from holdfast.amqp.session.events import ResumeAborted
 from holdfast.amqp.wire.performatives import Accepted, Rejected
 
@@ -77,9 +77,9 @@ class Keeper(Habits):
     def send(self, link: Sender) -> None:
         for step in self.steps if link.credit else []:
             body = self.held.pop(step.tag)
-            if step.act is Act.RESEND:
+            if step.act is ResumeAction.RESEND:
                 self.bodies.insert(0, body)
-            elif step.act is Act.SETTLE:
+            elif step.act is ResumeAction.SETTLE:
                 link.resume(step.tag, context=body, state=step.state, settled=True)
             else:
                 payload, state = content(step.state, BODY + body)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from amqp.joined import Pair, of, wire
 from holdfast.amqp.connection import Delivery, LinkAttached, LinkDetached, Receiver, Sender
-from holdfast.amqp.links.resuming import START, Act, Step, compare, content, fit
+from holdfast.amqp.links.resuming import START, ResumeAction, Step, compare, content, fit
 from holdfast.amqp.message.message import Message
 from holdfast.amqp.session.events import ResumeAborted
 from holdfast.amqp.wire import encoding
@@ -46,21 +46,21 @@ RECEIVERS = tags(
         11: Received(1, 0), 12: Accepted(), 13: Released(), 14: None,
     }
 )  # fmt: skip
-EXAMPLE: dict[int, tuple[Act, Any]] = {
-    1: (Act.RESEND, None),
-    2: (Act.RESUME, Received(2, 0)),
-    3: (Act.SETTLE, Accepted()),
-    4: (Act.RESUME, START),
-    5: (Act.RESEND, None),
-    6: (Act.RESUME, Received(3, 0)),
-    7: (Act.ABORT, None),
-    8: (Act.SETTLE, Accepted()),
-    9: (Act.ABORT, None),
-    10: (Act.FORGET, None),
-    11: (Act.ABORT, None),
-    12: (Act.SETTLE, Accepted()),
-    13: (Act.RESTATE, Accepted()),
-    14: (Act.ABORT, None),
+EXAMPLE: dict[int, tuple[ResumeAction, Any]] = {
+    1: (ResumeAction.RESEND, None),
+    2: (ResumeAction.RESUME, Received(2, 0)),
+    3: (ResumeAction.SETTLE, Accepted()),
+    4: (ResumeAction.RESUME, START),
+    5: (ResumeAction.RESEND, None),
+    6: (ResumeAction.RESUME, Received(3, 0)),
+    7: (ResumeAction.ABORT, None),
+    8: (ResumeAction.SETTLE, Accepted()),
+    9: (ResumeAction.ABORT, None),
+    10: (ResumeAction.FORGET, None),
+    11: (ResumeAction.ABORT, None),
+    12: (ResumeAction.SETTLE, Accepted()),
+    13: (ResumeAction.RESTATE, Accepted()),
+    14: (ResumeAction.ABORT, None),
 }
 
 
@@ -71,24 +71,26 @@ def test_the_specifications_example() -> None:
 
 def test_the_receiver_of_the_example_waits_for_what_the_sender_has_too() -> None:
     mine = RECEIVERS | tags({15: None, 16: Accepted()})
-    wanted = [Step(tag, Act.AWAIT if tag in SENDERS else Act.FORGET, None) for tag in mine]
+    wanted = [Step(tag, ResumeAction.AWAIT if tag in SENDERS else ResumeAction.FORGET, None) for tag in mine]
     assert compare(role=True, mine=mine, theirs=SENDERS) == wanted
 
 
 @pytest.mark.parametrize("role", [False, True])
 def test_an_incomplete_map_says_nothing_of_what_it_does_not_have(role: bool) -> None:
     steps = compare(role=role, mine=SENDERS, theirs={}, incomplete=True)
-    assert steps == [Step(tag, Act.AWAIT, None) for tag in SENDERS]
+    assert steps == [Step(tag, ResumeAction.AWAIT, None) for tag in SENDERS]
 
 
 @pytest.mark.parametrize("outcome", [Rejected(), Released(), Modified(True)])
 def test_any_outcome_of_the_receivers_is_taken_over(outcome: Any) -> None:
-    assert compare(role=False, mine={b"a": None}, theirs={b"a": outcome}) == [Step(b"a", Act.SETTLE, outcome)]
+    assert compare(role=False, mine={b"a": None}, theirs={b"a": outcome}) == [Step(b"a", ResumeAction.SETTLE, outcome)]
 
 
 def test_a_transactions_state_tells_nothing() -> None:
     open_ended = TransactionalState(b"t", Accepted())
-    assert compare(role=False, mine={b"a": open_ended}, theirs={b"a": open_ended}) == [Step(b"a", Act.RESUME, START)]
+    assert compare(role=False, mine={b"a": open_ended}, theirs={b"a": open_ended}) == [
+        Step(b"a", ResumeAction.RESUME, START)
+    ]
 
 
 # ---------------------------------------------------------------------------------------------------- frames

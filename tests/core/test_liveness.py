@@ -11,8 +11,8 @@ from holdfast.peering.liveness import (
     MISSES_MAX,
     OUTSTANDING_MAX,
     SHORT_TIME_OUT_S,
-    Act,
     Liveness,
+    ProbeAction,
 )
 from holdfast.settings.neighbours import PROBE_S_BY_KIND
 
@@ -52,14 +52,14 @@ class Link:
         """From now on nothing is answered, nor what was asked before."""
         self.round_trip_s, self.echoes = None, []
 
-    def act(self, act: Act) -> None:
-        if act is Act.PROBE:
+    def act(self, act: ProbeAction) -> None:
+        if act is ProbeAction.PROBE:
             self.probed.append(self.now)
             if self.round_trip_s is not None:
                 self.echoes.append((self.now + self.round_trip_s, self.liveness.number))
-        elif act is Act.DOWN:
+        elif act is ProbeAction.DOWN:
             self.down_at = self.now
-        if act in (Act.PROBE, Act.MEASURE) and self.output is not None:
+        if act in (ProbeAction.PROBE, ProbeAction.MEASURE) and self.output is not None:
             self.liveness.measured(*self.output)
 
 
@@ -159,13 +159,13 @@ def test_while_the_process_stood_still_nothing_is_missed(stall_s: float) -> None
 def test_a_miss_waits_for_one_more_look_at_the_sockets() -> None:
     link = Link().run(1.0)
     link.silence()
-    while link.liveness.tick(link.now, link.heard_at, None) is not Act.PROBE:
+    while link.liveness.tick(link.now, link.heard_at, None) is not ProbeAction.PROBE:
         link.now += 0.001
     due = link.liveness.next_deadline(link.heard_at, None)
     assert due is not None
-    assert link.liveness.tick(due, link.heard_at, None) is Act.MEASURE
+    assert link.liveness.tick(due, link.heard_at, None) is ProbeAction.MEASURE
     link.liveness.echo(link.liveness.number, due + 0.001)  # it lay in the socket
-    assert link.liveness.tick(due + GRACE_S, due + 0.001, None) is Act.NOTHING
+    assert link.liveness.tick(due + GRACE_S, due + 0.001, None) is ProbeAction.NOTHING
     assert not link.liveness.missed
 
 
@@ -242,7 +242,7 @@ def test_the_time_out_lies_between_probe_s_and_the_hold_time(
     assert liveness.time_out_s == min(max(probe_s, FIRST_TIME_OUT_S), hold_time_s)
     now = 0.0
     for round_trip_s in round_trips:
-        assert liveness.network_changed(now, now) is Act.PROBE
+        assert liveness.network_changed(now, now) is ProbeAction.PROBE
         now += round_trip_s
         liveness.echo(liveness.number, now)
         assert min(probe_s, hold_time_s) <= liveness.time_out_s <= hold_time_s
@@ -310,13 +310,13 @@ def test_a_new_connection_begins_anew_and_is_silent_until_its_control_link_is_up
         fresh.reset(3.0)
         for now in (link.now, link.now + 60.0):
             assert fresh.next_deadline(link.heard_at, link.heard_at) is None
-            assert fresh.tick(now, link.heard_at, link.heard_at) is Act.NOTHING
-            assert fresh.network_changed(now, link.heard_at) is Act.NOTHING
+            assert fresh.tick(now, link.heard_at, link.heard_at) is ProbeAction.NOTHING
+            assert fresh.network_changed(now, link.heard_at) is ProbeAction.NOTHING
         assert (fresh.misses, fresh.smoothed_s, fresh.time_out_s) == (0, None, FIRST_TIME_OUT_S)
         fresh.echo(number, link.now)
         assert fresh.smoothed_s is None, "of a probe on the last connection"
         fresh.begin(link.now)
         assert (fresh.next_deadline(link.heard_at, None) or 0.0) <= link.now
-        assert fresh.tick(link.now, link.now, None) is Act.PROBE
+        assert fresh.tick(link.now, link.now, None) is ProbeAction.PROBE
         fresh.echo(fresh.number, link.now + 0.001)
         assert fresh.time_out_s == 0.01, "no hurry is left from the last connection"

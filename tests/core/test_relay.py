@@ -217,7 +217,7 @@ def test_while_the_disk_takes_nothing_it_has_no_credit_as_all_others(how: str) -
     link, idle = anonymous(client), anonymous(other)
     assert link.credit > 0 and idle.credit > 0
     hub.hold_commits = how == "stalled"
-    hub.store.on_disk, hub.store.missing = True, "it is not there any more" if how == "gone" else None
+    hub.store.on_disk, hub.store.missing = True, "it was removed or moved" if how == "gone" else None
     send(client, link, "work", "1")
     rig.run(2.5)
     new = anonymous(late)

@@ -515,7 +515,7 @@ def test_reload_asks_the_driver_and_answers_what_changed() -> None:
     assert [dict(answer.application_properties or {})["statusCode"] for answer in answers] == [200, 200]
     body = {"changed": ["log level", "user 'bob' added"], "restart": ["store bytes_max"]}
     assert answers[0].value == body
-    assert any("configuration taken up: log level; user 'bob' added (by user 'root')" in line for line in node.logs)
+    assert any("configuration reloaded: log level; user 'bob' added (by user 'root')" in line for line in node.logs)
     assert lines(node)[-1] == "from the next start on: store bytes_max"
     node.reloading.clear()
     ask()

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.amqp.connection import Delivery, Receiver, Sender
-from holdfast.amqp.links.resuming import Act, compare
+from holdfast.amqp.links.resuming import ResumeAction, compare
 from holdfast.amqp.message.message import Message
 from holdfast.amqp.wire.performatives import Accepted, Released
 from holdfast.client.resume import ReceivingState
@@ -82,7 +82,7 @@ class Producer:
             theirs = {}
         doubt, self.doubt = self.doubt, {}
         for step in compare(role=False, mine=dict.fromkeys(doubt), theirs=theirs):
-            if step.act is Act.RESEND or not isinstance(step.state, Accepted):
+            if step.act is ResumeAction.RESEND or not isinstance(step.state, Accepted):
                 self.todo.append(doubt[step.tag])
 
 

@@ -16,7 +16,7 @@ from holdfast.errors import ConfigError
 from holdfast.peering import sessions
 from holdfast.peering.control import CONTROL_ADDRESS
 from holdfast.peers.neighbours import features
-from holdfast.peers.neighbours.session_states import IMPOSSIBLE, TRANSITIONS, Happened, State, diagram
+from holdfast.peers.neighbours.session_states import IMPOSSIBLE, TRANSITIONS, SessionEvent, State, diagram
 from holdfast.peers.peer import REASON_CHARACTERS_MAX
 from holdfast.settings.hosts import UserConfig
 from holdfast.settings.neighbours import NeighbourConfig
@@ -71,7 +71,7 @@ def ends(node: Node) -> sessions.Neighbour:
 
 
 def test_every_state_and_event_is_in_the_table_or_cannot_happen() -> None:
-    everything = {(state, happened) for state in State for happened in Happened}
+    everything = {(state, happened) for state in State for happened in SessionEvent}
     assert set(TRANSITIONS) | set(IMPOSSIBLE) == everything
     assert not set(TRANSITIONS) & set(IMPOSSIBLE)
     assert all(IMPOSSIBLE.values())
@@ -225,25 +225,25 @@ def test_a_link_that_was_declared_down_and_was_not_is_a_false_alarm() -> None:
     jfk, hub = rig.pair()
     rig.run(3.0)
     ours = ends(jfk)
-    ours._act(sessions.Act.DOWN)  # as after three misses
+    ours._act(sessions.ProbeAction.DOWN)  # as after three misses
     jfk.end_turn()
     rig.run(0.9)
     assert ours.established
     assert ours.liveness.false_alarms == 1
     assert ends(hub).liveness.false_alarms == 0, "hub declared nothing"
-    ours._act(sessions.Act.DOWN)
+    ours._act(sessions.ProbeAction.DOWN)
     hub.crash()
     hub.start()
     rig.run(0.9)
     assert ours.established
     assert ours.liveness.false_alarms == 1, "another life of the neighbour's"
-    ours._act(sessions.Act.DOWN)
-    ends(hub)._act(sessions.Act.DOWN)
+    ours._act(sessions.ProbeAction.DOWN)
+    ends(hub)._act(sessions.ProbeAction.DOWN)
     rig.run(0.9)
     assert ours.established
     assert ours.liveness.false_alarms == 1, "both found it dead"
     rig.refuse_dials = True
-    ours._act(sessions.Act.DOWN)
+    ours._act(sessions.ProbeAction.DOWN)
     rig.run(1.5)
     rig.refuse_dials = False
     rig.run(6.0)

@@ -11,7 +11,7 @@ from support.hops import STRICT, names, send
 from support.rig import Client, Node, Rig
 from support.routing import agree, network, path
 
-GONE = "/data/data.mdb is not there any more"
+GONE = "/data/data.mdb was removed or moved"
 
 
 def disk(client: Client) -> dict[str, Any]:

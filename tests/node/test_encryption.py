@@ -261,7 +261,7 @@ def test_changed_files_are_used_by_new_connections(tmp_path: Path, caplog: pytes
     assert not server.reload_changed() and not server.reload_changed()
     assert served_name(server) == "first"
     complaints = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
-    assert len(complaints) == 1 and "the certificates of before are used" in complaints[0]
+    assert len(complaints) == 1 and "the previous certificates are used" in complaints[0]
     copied(shared(), tmp_path, "second")
     assert server.reload_changed() and served_name(server) == "second"
     theirs = dialling().dialled("localhost")

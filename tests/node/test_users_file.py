@@ -154,7 +154,7 @@ async def test_a_node_reads_it_at_start_and_when_it_changes(tmp_path: Path) -> N
         await node.logged("its user was removed, or has another password")
         await stays.abort()
         path.write_text("broken")
-        await node.logged("the users are those of before")
+        await node.logged("the previous users are kept")
         assert await logs_in(node, "two")
         assert "one" not in node.stderr.split() and "two" not in node.stderr.split()
 

@@ -259,7 +259,7 @@ def test_a_failing_disk_ends_the_store(tmp_path: Path, monkeypatch: pytest.Monke
         store.mint,
         store.room_bytes,
     ):
-        with pytest.raises(StorageError, match="not used any more since writing failed"):
+        with pytest.raises(StorageError, match="closed after an error: writing failed"):
             call()
     store.close()
     store = LmdbStore(tmp_path)

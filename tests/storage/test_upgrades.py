@@ -95,7 +95,7 @@ def test_without_space_for_the_new_file_the_old_store_stays_as_it_is(
         raise StorageFull(f"{what}: needs {needed} bytes at {place}, found 0 free")
 
     monkeypatch.setattr(upgrades, "check_space", refuse)
-    with pytest.raises(StorageFull, match=r"its layout is older; to write it anew: needs \d+ bytes"):
+    with pytest.raises(StorageFull, match=r"its layout is older; to rewrite it: needs \d+ bytes"):
         LmdbStore(tmp_path)
     assert (tmp_path / "data.mdb").read_bytes() == before
     monkeypatch.undo()

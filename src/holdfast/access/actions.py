@@ -1,4 +1,4 @@
-"""What somebody may be allowed to do at an address, and at which addresses only administrators may do anything.
+"""The actions that rules allow at an address, and the addresses that are only for administrators.
 
 Rules of this file: pure. An address is that of a queue or topic in the node's own form (broker/entries/address.py).
 """

@@ -1,6 +1,6 @@
 """The rules of a node as they are now: they may change while it runs (docs/adr/0087-reload.md).
 
-Rules of this file: one object is asked for the node's whole life, so that nobody keeps rules of before.
+Rules of this file: one object is used for the node's whole life, so that no part keeps outdated rules.
 """
 
 from holdfast.access.lists import AccessLists
@@ -24,13 +24,13 @@ class CurrentAccess:
         return None if self._lists is None else self._lists.authorise(who, action, address, host=host)
 
     def change(self, config: AccessConfig) -> "Differs":
-        """These are the rules from now on, valid ones. Returns about whom they say something else than before."""
+        """Sets the rules, which are valid. Returns about whom they say something else than before."""
         before, self._lists = self._lists, _lists(config)
         return Differs(before, self._lists)
 
 
 class Differs:
-    """Tells about which users two lists of rules differ."""
+    """Whether two lists of rules differ for a user."""
 
     def __init__(self, before: AccessLists | None, after: AccessLists | None) -> None:
         self._before = before

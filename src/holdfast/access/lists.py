@@ -134,7 +134,7 @@ class AccessLists:
         )
 
     def authorise(self, who: str | None, action: str, address: str, *, host: str) -> str | None:
-        """Why not, for a person; None if it is allowed. It tells nothing of what there is."""
+        """Why not, for a person; None if it is allowed. It does not reveal which queues exist."""
         key = who, action, address, host
         found = self._remembered.get(key)
         if found is None:

@@ -1,5 +1,5 @@
-"""Patterns of addresses: an address in which `*` stands for any characters, also for none. A pattern without `@` is
-about the addresses of this node, but for `*` alone, which is about all.
+"""Patterns of addresses: an address in which `*` matches any characters, or none. A pattern without `@` is about the
+addresses of this node, but for `*` alone, which is about all.
 
 Rules of this file: pure, and linear in the length of the address: it may come from a stranger.
 """

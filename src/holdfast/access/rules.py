@@ -1,4 +1,4 @@
-"""What a node is told about who may do what: rules, and the groups of users that they name (docs/security.md).
+"""The access rules of a node: rules, and the groups of users that they name (docs/security.md).
 
 Rules of this file: data and its checks; TOML is read in `node/`.
 """
@@ -75,8 +75,8 @@ class AccessRule(InHost):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessConfig:
-    """All rules and groups of a node. Without a rule everything is allowed to whoever may log in; with one, all that
-    no rule allows is denied, in every virtual host."""
+    """All rules and groups of a node. Without a rule every user may do everything; with one, all that no rule allows is
+    denied, in every virtual host."""
 
     rules: tuple[AccessRule, ...] = ()
     groups: tuple[GroupConfig, ...] = ()

@@ -52,7 +52,7 @@ def _told(header: bytes) -> str:
 
 
 def no_one(mechanism: str, user: str | None, proof: Proof | None) -> bool:
-    """Lets nobody in."""
+    """Refuses every login."""
     return False
 
 

@@ -97,7 +97,7 @@ class Lifecycle(Bounds):
 
     def force_end(self, channel: int, error: Error) -> list[ConnEvent]:
         """Ends the session of ours on that channel without waiting for the peer, whose later frames on it are dropped;
-        returns what the user is told. LocalProtocolError if there is none that is in use."""
+        returns the events for the user. LocalProtocolError if there is none that is in use."""
         session = self._sessions.get(channel)
         if session is None or not session.usable:
             raise LocalProtocolError(f"channel {channel} has no session in use")
@@ -303,7 +303,7 @@ class Lifecycle(Bounds):
             self._lose(progress.refusal, events)
 
     def _answer(self, fault: Fault, events: list[ConnEvent]) -> None:
-        """Ends what the error is about, and tells both sides."""
+        """Ends the link, session or connection that the error concerns, and reports it to both sides."""
         session = self._sessions[fault.channel]
         if fault.link is None:
             session.fault(fault.error, events)

@@ -7,7 +7,7 @@ from dataclasses import fields, is_dataclass
 from typing import Any, Final
 
 _OBJECT: Final = 56
-"""An object's head and its place in what holds it."""
+"""An object's header and its slot in its container."""
 _PAIR: Final = 100
 """A pair's share of a dict, kept half empty at worst."""
 _SMALL: Final = frozenset((type(None), bool))

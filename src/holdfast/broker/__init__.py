@@ -1,1 +1,1 @@
-"""The data plane: addresses, queues, delivery, subscriptions and custody between nodes. No sockets, no clock."""
+"""The data: addresses, queues, cursors, producers, and custody at the destination. No sockets, no clock."""

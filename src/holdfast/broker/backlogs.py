@@ -1,11 +1,10 @@
-"""The bounds of one durable subscription of a topic: how many messages it may have that it has not finished, and of how
-many bytes (docs/adr/0096).
+"""The bounds of one durable subscription of a topic: how many unfinished messages it may have, and how many bytes
+(docs/adr/0096).
 
-Rules of this file: nothing is counted beside the cursor. What it has not finished is what lies between its floor and
-what is on disk, without its finished ranges; so of a bounded one each sequence that it does not want, that was undone
-or that has left is finished at once, wherever it is. Sizes are kept by the ranges themselves (`weighed.py`). Messages
-that a link holds stay, and count. Where it is still to be found out what a subscription wants, `unknown`, only the rest
-counts.
+Rules of this file: the cursor is the only count. Unfinished are the entries between its floor and the end on disk,
+without its finished ranges; so for a bounded subscription each sequence that does not match, was undone or has left
+counts as finished at once, wherever it is. The ranges keep the sizes (`weighed.py`). Messages that a link holds stay,
+and count. Entries that are still to be matched, `unknown`, do not count.
 """
 
 from collections.abc import Collection
@@ -21,30 +20,31 @@ DROPS_MAX: Final = 2_000
 """Messages that a subscription drops in one turn."""
 
 Unknown = tuple[int, int] | None
-"""[first, end) of what is still to be matched."""
+"""The entries that are still to be matched: [first, end)."""
 
 
 class Excess(NamedTuple):
-    """What a subscription has beyond its bounds. A single message may be larger than the bound of bytes."""
+    """Messages and bytes of a subscription beyond its bounds. A single message may be larger than the bound of
+    bytes."""
 
     messages: int
     bytes: int
 
     @property
     def why(self) -> str:
-        """Which bound it is beyond; empty for none."""
+        """The bound that is exceeded; empty if none is."""
         return "messages" if self.messages > 0 else "bytes" if self.bytes > 0 else ""
 
 
 def bound(cursor: Cursor, bounds: Bounds) -> None:
-    """Has the cursor count what these bounds need."""
+    """Makes the cursor count what these bounds need."""
     cursor.is_bounded = bool(bounds.messages_max)
     if isinstance(cursor.finished, Weighed) != bool(bounds.bytes_max):
         cursor.finished = (Weighed if bounds.bytes_max else RangeSet)(cursor.finished)
 
 
 def comes(cursor: Cursor, sequence: int, size: int) -> None:
-    """A message that it wants is in the turn."""
+    """A matching message is in the turn."""
     if isinstance(cursor.finished, Weighed):
         cursor.finished.comes(sequence, size)
 
@@ -58,14 +58,14 @@ def never_came(cursor: Cursor, sequence: int) -> None:
 
 
 def note(cursor: Cursor, sequence: int, value: bytes) -> None:
-    """That message is there; it may be finished, or not."""
+    """Records a message on disk, which may be finished."""
     finished = cursor.finished
     if isinstance(finished, Weighed) and sequence >= cursor.floor and sequence not in finished:
         finished.note(sequence, packed.size_of(value))
 
 
 def resized(cursor: Cursor, sequence: int, size: int) -> None:
-    """That message has another size now."""
+    """The size of that message has changed."""
     if isinstance(cursor.finished, Weighed) and sequence in cursor.finished.sizes:
         cursor.finished.note(sequence, size)
 
@@ -77,7 +77,7 @@ def unfinished(cursor: Cursor) -> int:
 
 
 def unfinished_bytes(cursor: Cursor) -> int:
-    """Their size, where it has a bound of bytes."""
+    """Bytes of these messages, if there is a bound of bytes."""
     finished = cursor.finished
     if not isinstance(finished, Weighed):
         return 0
@@ -86,7 +86,7 @@ def unfinished_bytes(cursor: Cursor) -> int:
 
 
 def excess(cursor: Cursor, bounds: Bounds, unknown: Unknown = None, leaving: Collection[int] = ()) -> Excess:
-    """What it has beyond its bounds, without those that leave it already."""
+    """The excess over its bounds, without messages that are leaving."""
     messages, size = unfinished(cursor), unfinished_bytes(cursor)
     if unknown is not None:
         first, end = max(unknown[0], cursor.floor), min(unknown[1], cursor.queue.visible)
@@ -98,7 +98,7 @@ def excess(cursor: Cursor, bounds: Bounds, unknown: Unknown = None, leaving: Col
 
 
 def oldest(cursor: Cursor, bounds: Bounds, beyond: Excess, unknown: Unknown = None) -> list[int]:
-    """The oldest that no link holds, so many that what is left is within the bounds, or as many as one turn may."""
+    """The oldest messages that no link holds: enough to get within the bounds, or as many as one turn may drop."""
     gone: list[int] = []
     too_many, too_large = beyond
     end = cursor.queue.visible if unknown is None else min(unknown[0], cursor.queue.visible)
@@ -118,8 +118,8 @@ def _size_of(cursor: Cursor, number: int) -> int:
 
 
 def keep(cursor: Cursor, bounds: Bounds, unknown: Unknown) -> int:
-    """Holds the subscription to its bounds; what one does that does not drop is done later in this turn. Returns how
-    many of its messages were dropped."""
+    """Enforces the bounds of the subscription; returns how many messages were dropped. Bounds that do not drop act
+    later in this turn."""
     queue = cursor.queue
     if queue.visible - cursor.floor <= bounds.messages_max and unfinished_bytes(cursor) <= (bounds.bytes_max or 0):
         return 0

@@ -1,8 +1,8 @@
-"""Room by priority: how much of a queue's bounds what clients bring may fill, by the priority of the message
+"""Room by priority: the part of a queue's bounds that clients' messages of a priority may fill
 (docs/adr/0077-room-by-priority.md).
 
-Rules of this file: no clock; times are seconds on `now`'s scale. A band holds for what a client brings; what this node
-or another has accepted already may fill the whole queue.
+Rules of this file: no clock; times are seconds on `now`'s scale. A band applies to messages of clients; messages that
+this node or another has already accepted may fill the whole queue.
 """
 
 from typing import Final
@@ -11,10 +11,10 @@ from holdfast.broker.entries.entry import PRIORITY_DEFAULT
 from holdfast.errors import ConfigError
 
 PRIORITY_MOST: Final = 9
-"""Higher ones count as this."""
+"""Higher priorities count as this one."""
 
 QUIET_S: Final = 600.0
-"""Without a message of a higher priority for so long the whole queue is open to a lower one."""
+"""Seconds without a message of a higher priority after which a lower one may fill the whole queue."""
 
 QUIET_S_MAX: Final = 86_400 * 365
 
@@ -31,7 +31,7 @@ class Bands:
         self._high_at = now
 
     def came(self, priority: int, now: float) -> None:
-        """A message of that priority was offered, whether it was taken or not."""
+        """Records that a message of that priority was offered, whether it was accepted or not."""
         if priority > PRIORITY_DEFAULT:
             self._high_at = max(self._high_at, now)
         elif priority == PRIORITY_DEFAULT:
@@ -45,14 +45,14 @@ class Bands:
         return last + self.quiet_s
 
     def part(self, priority: int, now: float) -> float:
-        """Which part of the bounds a message of that priority may fill now."""
+        """The part of the bounds that messages of that priority may fill now."""
         if priority > PRIORITY_DEFAULT or now >= self.opens_at(priority):
             return 1.0
         return self.normal if priority == PRIORITY_DEFAULT else self.low
 
 
 def check_bands(where: str, low: float, normal: float, quiet_s: float) -> None:
-    """ConfigError where these are no bands; `where`: whose they are."""
+    """Raises ConfigError for invalid bands; `where`: names the queue in the error."""
     if not 0 < low <= normal <= 1:
         text = f"invalid values {low:g} and {normal:g} for {where} room_low and room_normal"
         raise ConfigError(f"{text}; expected parts above 0 and up to 1, the second not below the first")
@@ -62,5 +62,5 @@ def check_bands(where: str, low: float, normal: float, quiet_s: float) -> None:
 
 
 def limit(bound: int | None, part: float) -> int | None:
-    """That part of a bound; at least 1, so that no band is empty."""
+    """That part of a bound, at least 1, so that no band is empty."""
     return bound if bound is None or part >= 1 else max(1, int(bound * part))

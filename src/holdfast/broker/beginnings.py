@@ -1,6 +1,6 @@
-"""Where a reader of a queue begins that has a place of its own: a subscription by sequence, a link that copies.
+"""Where a reader with a cursor of its own begins: a subscription by sequence, a link that copies.
 
-Rules of this file: pure. A sequence that is no more, or not yet, in the queue is the nearest place that is.
+Rules of this file: pure. A sequence outside the queue means the nearest place in it.
 """
 
 from typing import Final
@@ -11,7 +11,7 @@ from holdfast.schema import is_whole, is_whole_within
 FIRST: Final = "first"
 """At the first message in the queue."""
 NEXT: Final = "next"
-"""At the next one to come."""
+"""At the next message that arrives."""
 SEQUENCES_END: Final = 1 << 63
 
 
@@ -22,7 +22,7 @@ def check_start(where: str, start: object) -> None:
 
 
 def beginning(start: object, head: int, next_sequence: int) -> int | None:
-    """The sequence at which a reader begins; `head`: the first in the queue; None if `start` is no such place."""
+    """The sequence at which a reader begins; None if `start` is invalid. `head`: the first sequence in the queue."""
     if start == FIRST:
         return head
     if start == NEXT:

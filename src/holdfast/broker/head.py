@@ -13,7 +13,7 @@ from holdfast.broker.entries.entry_log import EntryLog
 
 FRONT_COUNT: Final = 64
 FRONT_BYTES: Final = 64 * 1024
-"""What is read at once, about."""
+"""Bytes that are read at once, about."""
 
 
 def first_free(shared: Cursor) -> int:

@@ -1,4 +1,4 @@
-"""Which subscriptions of a topic want a message, found without asking each of them.
+"""Finds the subscriptions of a topic that match a message, without evaluating each of them.
 
 Rules of this file: pure; gives the same answer as asking each subscription's selector. The cost of matching a subject
 is bounded by the words of all patterns, for each word of the subject.
@@ -41,7 +41,7 @@ class PatternTree:
             self.add(pattern)
 
     def add(self, pattern: Pattern) -> None:
-        """One more, which is not there yet."""
+        """Adds a pattern that is not in the tree."""
         if pattern.is_exact:
             self._exact.add(pattern.text)
             return
@@ -56,7 +56,7 @@ class PatternTree:
         node.ends.append(pattern.text)
 
     def remove(self, text: str) -> None:
-        """That pattern goes, if it is there, with the nodes that only it had."""
+        """Removes the pattern, if it is in the tree, with the nodes that only it had."""
         if text in self._exact:
             self._exact.discard(text)
             return
@@ -82,7 +82,7 @@ class PatternTree:
             node = before
 
     def matching(self, subject: str) -> list[str]:
-        """The texts of the patterns that match a subject, "" where there is none; in no order."""
+        """The texts of the patterns that match a subject ("" for none), in no order."""
         found = [subject] if subject in self._exact else []
         if len(subject) > SUBJECT_CHARACTERS_MAX:
             return found if self._root.any is None else found + self._root.any.ends
@@ -101,7 +101,7 @@ class PatternTree:
 
 
 def _reached(nodes: list[_Node]) -> dict[_Node, None]:
-    """These nodes, and those after a `#` that stands for no word."""
+    """These nodes, and those after a `#` that matches no word."""
     reached = dict.fromkeys(nodes)
     for node in nodes:
         while node.any is not None:
@@ -111,7 +111,7 @@ def _reached(nodes: list[_Node]) -> dict[_Node, None]:
 
 
 class Interests(Generic[Owner]):
-    """What each of some owners wants; None: everything."""
+    """The selectors of some owners; None: everything."""
 
     __slots__ = ("_by_pattern", "_everything", "_others", "_reader", "_tree", "asks_publishers", "effort", "owners")
 
@@ -119,12 +119,12 @@ class Interests(Generic[Owner]):
         self.owners: set[Owner] = set()
         self._everything: set[Owner] = set()
         self._others: list[tuple[Owner, SubjectSelector]] = []
-        """Those that name no subjects."""
+        """Owners whose selector has no pattern of subjects."""
         self._by_pattern: dict[str, list[tuple[Owner, SubjectSelector]]] = {}
         self._reader: SubjectSelector | None = None
         """Reads a message's subject."""
         self.asks_publishers = False
-        """Whether one wants to know who published a message."""
+        """Whether a selector depends on the publisher of a message."""
         self.effort = 0
         """What asking costs beyond one look at each selector: `EntrySelector.weight` in units of STEP_WEIGHT."""
         patterns: dict[str, Pattern] = {}
@@ -143,7 +143,7 @@ class Interests(Generic[Owner]):
         self._tree = PatternTree(patterns.values())
 
     def wanting(self, value: bytes) -> set[Owner]:
-        """Those that want the entry."""
+        """The owners whose selectors match the entry."""
         found = self._everything.copy()
         for owner, selector in self._others:
             if selector.matches(value):

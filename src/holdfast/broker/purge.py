@@ -12,11 +12,11 @@ from holdfast.broker.queue import RECLAIM_COUNT, Queue
 from holdfast.engine.port import Batch, EntryReader
 
 LEAVING_BYTES: Final = 4 * 1024 * 1024
-"""What one turn reads of a deleted queue, to know what is there."""
+"""Bytes that one turn reads of a deleted queue to find its entries."""
 
 
 def begin_purge(queue: Queue) -> None:
-    """Visible entries are not offered any more. A transmission queue offers nothing until the end of the purge; its
+    """Stops offering the visible entries. A transmission queue offers nothing until the end of the purge; its
     tombstones stay and are sent then.
     """
     shared = queue.shared

@@ -1,8 +1,8 @@
 """A queue: an entry log with bounds, one shared cursor and named ones (amqp-illustrations, "Consumption from
 Message Queues"; traffic-control §4.2 for bounds; CUSTODY, "Readers").
 
-Rules of this file: as of `entries/entry_log.py`; entries come and go by the methods of `EntryLog`, and a queue adds
-who reads them and when they may leave.
+Rules of this file: as of `entries/entry_log.py`; entries are added and removed by the methods of `EntryLog`; a queue
+adds the readers and decides when entries may leave.
 """
 
 from dataclasses import dataclass, field
@@ -38,34 +38,34 @@ class Queue(EntryLog):
     stopped: bool = False
     """Whether nothing is offered for now."""
     dropped_total: int = 0
-    """Messages that went to make room for later ones."""
+    """Messages that were dropped to make room for later ones."""
     refused_total: int = 0
     refused_bytes: int = 0
-    """What clients brought and the queue had no room for, since the node's start."""
+    """Bytes of clients' messages that were refused for lack of room, since the node's start."""
     bands: Bands | None = field(init=False, default=None)
-    """Room by priority; None where each priority may fill the whole queue."""
+    """Room by priority; None if every priority may fill the whole queue."""
     offered_first: int = 0
     """Which kind of its readers was first when it was offered last (core/offering.py)."""
     reserved: int = 0
     reserved_bytes: int = 0
-    """What open transactions are to bring, and to a queue in memory what links have in hand: it counts towards the
+    """Bytes reserved by open transactions, and in a queue in memory by links between queues; they count towards the
     bounds (endpoints/transactions/, queue_links/handing.py)."""
     awaited: int = 0
     awaited_bytes: int = 0
-    """What messages from another node need that come together: others leave them room (custody/arrival)."""
+    """Bytes reserved for a group of messages from another node (custody/arrival)."""
     shared: Cursor = field(init=False, repr=False)
     named: dict[str, Cursor] = field(default_factory=dict)
     dirty_cursors: dict[str, Cursor] = field(default_factory=dict)
     deleted_cursors: list[str] = field(default_factory=list)
     deleted_rows: list[bytes] = field(default_factory=list)
-    """Keys of table `node` that go with these."""
+    """Keys of table `node` that are deleted with the deleted cursors."""
     gone: Gone = field(default_factory=Gone)
-    """Of a queue with subscriptions."""
+    """Set for a queue with subscriptions."""
     reclaiming: bool = False
     reclaim_from: int = 0
-    """All below left the disk, or does with the batches under way."""
+    """Everything below has left the disk, or leaves with the current batches."""
     sweeping: list[tuple[int, int]] = field(default_factory=list)
-    """Ranges of sequences, the highest first, whose entries nobody needs any more: they leave some each turn."""
+    """Ranges of sequences, the highest first, whose entries no reader needs: a share of them leaves in each turn."""
 
     def __post_init__(self) -> None:
         EntryLog.__post_init__(self)  # `super()` does not work in a dataclass with slots
@@ -118,8 +118,7 @@ class Queue(EntryLog):
             self.bands.quiet_s = config.room_quiet_s
 
     def bounds(self, priority: int = PRIORITY_MOST) -> tuple[int | None, int | None]:
-        """Messages and bytes up to which what a client brings of that priority may fill the queue now; None: without
-        a bound."""
+        """Messages and bytes up to which clients' messages of that priority may fill the queue now; None: no bound."""
         config = self.config
         if self.bands is None or priority >= PRIORITY_MOST:
             return config.messages_max, config.bytes_max
@@ -211,8 +210,8 @@ class Queue(EntryLog):
             raise
 
     def drop_expired_all(self, found: list[tuple[int, bytes]]) -> None:
-        """Expired entries that no consumer holds leave with this turn's batch. They are hidden from now on; once the
-        batch is on disk, the caller removes them from `hidden`.
+        """Expired entries that no consumer holds leave with this turn's batch, and are hidden at once; when the batch
+        is on disk, the caller removes them from `hidden`.
         """
         sequences = [sequence for sequence, _ in found]
         size = sum([packed.size_of(self.cache.get(sequence, value)) for sequence, value in found])
@@ -245,7 +244,7 @@ class Queue(EntryLog):
         return (self.shared, *self.named.values())
 
     def readers(self) -> list[Cursor]:
-        """The cursors that an entry waits for: a taking subscription stands in the shared one's place."""
+        """The cursors that must pass an entry before it leaves: a taking subscription replaces the shared one."""
         return list(self.cursors if self.taken_by is None else self.named.values())
 
     @property
@@ -254,7 +253,7 @@ class Queue(EntryLog):
         return next((cursor.name for cursor in self.named.values() if cursor.mode == "take"), None)
 
     def add_cursor(self, name: str, mode: str, start: int) -> Cursor:
-        """Creates a named cursor at `start`; from now on the shared one remembers what it has finished."""
+        """Creates a named cursor at `start`; from then on the shared one remembers finished entries."""
         if not self.named and not self.shared.tracked:
             tracking.begin(self.shared, self.head())
         cursor = Cursor(self, self, name, mode=mode, floor=start)
@@ -295,16 +294,16 @@ class Queue(EntryLog):
         self.touch()
 
     def sweep(self, ranges: list[tuple[int, int]]) -> None:
-        """No reader needs the entries of these ranges any more: they are swept too."""
+        """No reader needs the entries of these ranges: they are swept too."""
         wanted = RangeSet([item for item in (*self.sweeping, *ranges) if item[0] <= item[1]])
         self.sweeping = [*wanted][::-1]
 
     def leaves(self, sequence: int) -> bool:
-        """Whether the entry is leaving, or no reader needs it any more."""
+        """Whether the entry is leaving, or no reader needs it."""
         return EntryLog.leaves(self, sequence) or self.is_swept(sequence)
 
     def is_swept(self, sequence: int) -> bool:
-        """Whether the entry is to be swept, because no reader needs it any more."""
+        """Whether the entry is to be swept, because no reader needs it."""
         return any(first <= sequence <= last for first, last in self.sweeping)
 
     @property

@@ -1,4 +1,4 @@
-"""Patterns of subjects: words joined by dots, in which `*` stands for one word and `#` for any number of them.
+"""Patterns of subjects: words joined by dots, in which `*` matches one word and `#` any number of words.
 
 Rules of this file: pure; a match takes at most as many steps as the number of words of the pattern times that of the
 subject, and both are bounded.

@@ -1,8 +1,9 @@
 """A topic: messages for subscriptions only, each stored once (amqp-illustrations, "Topics"; docs/adr/0064).
 
-Rules of this file: a message is matched with all subscriptions when it is published: a durable one that does not want
-it has finished it at once, and a message that no durable one wants is not stored. Subscriptions that are not durable
-have their own queues in memory, with references to the same bytes. Large messages are matched when they are offered.
+Rules of this file: a message is matched with all subscriptions when it is published: for a durable one that does not
+match, it is finished at once, and a message that matches no durable one is not stored. Subscriptions that are not
+durable have their own queues in memory, with references to the same bytes. Large messages are matched when they are
+offered.
 """
 
 from collections import deque
@@ -29,27 +30,27 @@ from holdfast.broker.stored.records import BindingRecord
 
 LISTENER_MESSAGES_MAX: Final = 1_000
 LISTENER_BYTES_MAX: Final = 1024 * 1024
-"""What waits for a subscription that is not durable; then the oldest that nobody holds are dropped."""
+"""Bytes that wait for a subscription that is not durable; beyond that the oldest unacquired messages are dropped."""
 
 MARKED_MAX: Final = FINISHED_MAX // 2
-"""Ranges of what a subscription has finished, after which what it does not want is found out when it comes there."""
+"""Finished ranges of a subscription, beyond which messages are matched when the subscription reaches them."""
 
 MARKED_MIN: Final = 16
-"""The same where the node's memory for such ranges is used up."""
+"""The same if the node's memory for such ranges is used up."""
 
 BETWEEN_MS: Final = 1_000
-"""How seldom it is looked for messages that are finished by all behind one that is not."""
+"""Milliseconds between two searches for messages that are finished by all, behind one that is not."""
 
 RANGES_FEW: Final = 64
 RANGES_MAX: Final = 20_000
-"""Of what all subscriptions together have finished: so many are looked at as often as something is finished; with more
-than the second, only what lies below all floors leaves."""
+"""Finished ranges of all subscriptions together: up to the first value they are searched whenever something is
+finished; beyond the second, only messages below all floors leave."""
 
 MARK_COUNT: Final = 256
-"""Entries that one turn matches anew after a start."""
+"""Entries that one turn matches again after a start."""
 
 EFFORT_ASKED: Final = 1_024
-"""A pattern that takes a step for each character of a text takes at most about as long as to ask so many."""
+"""Selectors that take about as long as one pattern with a step for each character of a text."""
 
 
 @dataclass(slots=True, eq=False)
@@ -57,23 +58,24 @@ class Topic(Queue):
     """`named` are the durable subscriptions; the shared cursor has no consumers."""
 
     bindings: dict[str, BindingRecord] = field(default_factory=dict)
-    """What each of `named` that a link made wants, as it is stored."""
+    """The stored records of those of `named` that links created."""
     limited: dict[Cursor, Bounds] = field(default_factory=dict)
-    """Those that have a bound of messages, and their bounds."""
+    """Subscriptions with a bound of messages, and their bounds."""
     ended_total: int = 0
     """Subscriptions that ended at their bounds, since the node's start."""
     listeners: dict[Queue, SubjectSelector | None] = field(default_factory=dict)
-    """The queues in memory of subscriptions that are not durable, and what each of them wants; None: everything."""
+    """The queues in memory of subscriptions that are not durable, and their selectors; None: everything."""
     listening: Interests[Queue] | None = None
     subscribed: Interests[Cursor] | None = None
-    """What `listeners` and the cursors of `named` want, since a message was last published; None after a change."""
+    """The selectors of `listeners` and of the cursors of `named`, built when a message is published; None after a
+    change."""
     unmarked: tuple[int, int] | None = None
-    """What an earlier life stored: who wants it is to be found out again, [first, end)."""
+    """Entries from before this start that must be matched again: [first, end)."""
     untold: deque[tuple[int, bytes, int]] = field(default_factory=deque)
-    """What is for the listeners once all up to a sequence is on disk: that, the entry, and its size."""
+    """Messages for the listeners once everything up to a sequence is on disk: the sequence, the entry, and its size."""
     looked_between_ms: int = 0
     swept: RangeSet = field(default_factory=RangeSet)
-    """What left behind the first that did not."""
+    """Entries that have left behind the first one that has not."""
 
     # `super()` does not work in a dataclass with slots.
 
@@ -93,7 +95,7 @@ class Topic(Queue):
         return len(self.named) + len(self.listeners) + EFFORT_ASKED * efforts
 
     def wanted(self) -> Iterator[SubjectSelector | None]:
-        """What each subscription wants; None: everything."""
+        """The selectors of all subscriptions; None: everything."""
         yield from (cast("SubjectSelector | None", cursor.selector) for cursor in self.named.values())
         yield from self.listeners.values()
 
@@ -105,7 +107,7 @@ class Topic(Queue):
     # ------------------------------------------------------------------------------------------------ published
 
     def append(self, value: bytes, size: int) -> int:
-        """As `EntryLog.append`; 0 if no durable subscription wants the message."""
+        """As `EntryLog.append`; 0 if the message matches no durable subscription."""
         arrives = self.work.arrives
         if value[1] & entry.CUSTODY and arrives is not None and not arrives(self, value):
             return 0
@@ -113,7 +115,7 @@ class Topic(Queue):
         return self.deliver(value, size) if held is None else held
 
     def deliver(self, value: bytes, size: int) -> int:
-        """As `append`, now."""
+        """As `append`, without a delay."""
         sequence = self.store(value, size)
         if self.listeners and (sequence or self.untold):
             self.untold.append((self.next_sequence - 1, value, size))
@@ -129,7 +131,7 @@ class Topic(Queue):
         self.untold = deque(item for item in self.untold if item[0] < sequence)
 
     def tell(self, value: bytes, size: int) -> None:
-        """Gives the message to the listeners that want it; `store` has the rest of `append`."""
+        """Gives the message to the matching listeners; `store` does the rest of `append`."""
         if value[1] & entry.BLOB:
             wanting = set(self.listeners)
         elif self.listeners:
@@ -140,7 +142,7 @@ class Topic(Queue):
             self._tell(queue, value, size)
 
     def store(self, value: bytes, size: int) -> int:
-        """Stores the message for the durable subscriptions; 0 if none wants it."""
+        """Stores the message for the durable subscriptions; 0 if none matches."""
         is_large = bool(value[1] & entry.BLOB)
         if not (self.named or is_large):
             return 0
@@ -164,7 +166,7 @@ class Topic(Queue):
         return sequence
 
     def tell_behind(self, value: bytes, size: int) -> None:
-        """As `tell`, of what was stored elsewhere: behind what waits to be told."""
+        """As `tell`, for a message that was stored elsewhere: after the messages that wait for listeners."""
         if self.untold:
             self.untold.append((self.untold[-1][0], value, size))
         else:
@@ -195,13 +197,13 @@ class Topic(Queue):
     # ------------------------------------------------------------------------------------------------ subscriptions
 
     def interests_of_listeners(self) -> Interests[Queue]:
-        """What subscriptions that are not durable want."""
+        """The selectors of subscriptions that are not durable."""
         if self.listening is None:
             self.listening = Interests(self.listeners.items())
         return self.listening
 
     def interests_of_named(self) -> Interests[Cursor]:
-        """What durable subscriptions want."""
+        """The selectors of durable subscriptions."""
         if self.subscribed is None:
             selectors = [cast("SubjectSelector | None", cursor.selector) for cursor in self.named.values()]
             self.subscribed = Interests(zip(self.named.values(), selectors, strict=True))
@@ -220,14 +222,13 @@ class Topic(Queue):
         self.work.rebound[self] = None
 
     def select(self, cursor: Cursor, selector: SubjectSelector | None) -> None:
-        """Sets what a durable subscription wants; None: everything."""
+        """Sets the selector of a durable subscription; None: everything."""
         cursor.selector = selector
         self.subscribed = None
         self.work.rebound[self] = None
 
     def bind(self, name: str, wants: BindingRecord) -> None:
-        """Notes what that subscription wants, and its bounds. What it has not finished is found out anew if it gets a
-        bound."""
+        """Records that subscription and its bounds. If it gets a bound, its unfinished messages are counted again."""
         cursor, before = self.named[name], self.bindings.get(name)
         self.bindings[name] = wants
         had, bounds = NO_BOUNDS if before is None else before.bounds, wants.bounds
@@ -243,13 +244,13 @@ class Topic(Queue):
         self.touch()
 
     def drop_expired_all(self, found: list[tuple[int, bytes]]) -> None:
-        """As that of queues; what lies ahead of where a subscription is, those with a bound have finished too."""
+        """As that of queues; subscriptions with a bound also finish such entries ahead of their position."""
         Queue.drop_expired_all(self, found)
         for cursor in self.limited:
             cursor.pass_over([sequence for sequence, _ in found])
 
     def add_cursor(self, name: str, mode: str, start: int) -> Cursor:
-        """A new durable subscription at `start`, which wants everything."""
+        """Adds a durable subscription at `start` that matches everything."""
         cursor = Cursor(self, self, name, mode=mode, floor=start)
         cursor.count_deliveries()
         self.named[name] = cursor
@@ -338,7 +339,8 @@ class Topic(Queue):
             self.touch()
 
     def _mark_gaps(self, there: list[int]) -> None:
-        """What was never stored, or has left, between these numbers is finished for subscriptions with a bound."""
+        """Entries between these sequences that were never stored, or have left, are finished for subscriptions with a
+        bound."""
         gaps = [(before + 1, after - 1) for before, after in pairwise(there) if after - before > 1]
         for cursor in self.limited:
             for first, last in gaps:

@@ -1,7 +1,6 @@
-"""What a subscription with a bound of bytes has finished, and the sizes of what it has not.
-
-Rules of this file: what is finished, in whatever way, has no size here, because each way adds to these ranges. Sizes of
-messages that are not on disk yet are kept apart.
+"""The finished ranges of a subscription with a bound of bytes, and the sizes of its unfinished messages. Rules of this
+file: a finished message has no size here, because finishing always adds to these ranges. Sizes of messages that are not
+on disk yet are kept separately.
 """
 
 from collections.abc import Iterable
@@ -10,18 +9,18 @@ from typing import Final
 from holdfast.broker.stored.ranges import RangeSet
 
 SIZE_BYTES: Final = 96
-"""What a size takes of memory, about."""
+"""Bytes of memory of a size, about."""
 
 
 class Weighed(RangeSet):
-    """As RangeSet; `sizes` of what is on disk and not in it, and their sum."""
+    """A RangeSet with the `sizes` of messages on disk that are not in it, and their sum."""
 
     __slots__ = ("_coming", "sizes", "total")
 
     def __init__(self, ranges: Iterable[tuple[int, int]] = ()) -> None:
         self.sizes: dict[int, int] = {}
         self._coming: dict[int, int] = {}
-        """The same of what is not known to be on disk, ascending."""
+        """The same for messages that may not be on disk yet, ascending."""
         self.total = 0
         super().__init__(ranges)
 
@@ -39,17 +38,17 @@ class Weighed(RangeSet):
                 self.forget(number)
 
     def forget(self, number: int) -> None:
-        """It is finished, or never was."""
+        """Forgets a message that is finished or was undone."""
         self.total -= self.sizes.pop(number, 0)
         self._coming.pop(number, None)
 
     def note(self, number: int, size: int) -> None:
-        """That message, which is on disk and not finished, has that size."""
+        """Records the size of a message that is on disk and unfinished."""
         self.total += size - self.sizes.get(number, 0)
         self.sizes[number] = size
 
     def comes(self, number: int, size: int) -> None:
-        """That message has that size, and is not on disk yet."""
+        """Records the size of a message that is not on disk yet."""
         self._coming[number] = size
 
     def show_up_to(self, end: int) -> None:

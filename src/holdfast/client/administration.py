@@ -1,7 +1,7 @@
 """What a program asks of a node beside messages: its queues, links and subscriptions (docs/management.md).
 
 Rules of this file: one method for each request, with its arguments by name; what comes in pages is asked for to its
-end. Answers are what the node told, as maps.
+end. Answers are the node's answers, as maps.
 """
 
 from collections.abc import Iterable, Mapping
@@ -67,7 +67,7 @@ class Administration(Listed):
         self._connection = connection
 
     async def status(self) -> dict[str, Any]:
-        """What the node tells of itself, with all its queues (docs/management.md, "The answer to STATUS")."""
+        """The node's status with all queues (docs/management.md, "The answer to STATUS")."""
         answer = await self._connection.manage("STATUS", NODE)
         if answer.pop("queues_more", False):
             answer["queues"] += await self.queues(after=answer["queues"][-1]["name"])
@@ -129,7 +129,7 @@ class Administration(Listed):
         return await self._connection.manage("UPDATE", QUEUE, name, arguments)
 
     async def delete_queue(self, name: str) -> int:
-        """Deletes a queue that nobody uses; how many messages went with it."""
+        """Deletes a queue that is not in use; how many messages went with it."""
         return int((await self._connection.manage("DELETE", QUEUE, name)).get("purged", 0))
 
     async def purge_queue(self, name: str) -> int:
@@ -189,7 +189,7 @@ class Administration(Listed):
         await self._connection.manage("DELETE", LINK, name)
 
     async def stop_link(self, name: str) -> None:
-        """The link takes nothing any more, over restarts too."""
+        """Stops the link, also over restarts."""
         await self._connection.manage("STOP", LINK, name)
 
     async def start_link(self, name: str) -> None:
@@ -205,7 +205,7 @@ class Administration(Listed):
         return str((await self._connection.manage("READ", SERVICE, name))["address"])
 
     async def register_service(self, name: str, address: str, *, replace: bool = False) -> dict[str, Any]:
-        """Gives an address a name; `replace` the address of a name that is there. What the node told."""
+        """Gives an address a name; `replace` the address of a name that is there. The node's answer."""
         try:
             return await self._connection.manage("CREATE", SERVICE, name, {"address": address})
         except ManagementError as error:
@@ -214,7 +214,7 @@ class Administration(Listed):
         return await self._connection.manage("UPDATE", SERVICE, name, {"address": address})
 
     async def remove_service(self, name: str) -> None:
-        """The name means nothing any more."""
+        """Removes the name."""
         await self._connection.manage("DELETE", SERVICE, name)
 
     async def reload(self) -> dict[str, Any]:
@@ -233,7 +233,7 @@ class Administration(Listed):
                 return rows
 
     async def drain(self) -> dict[str, Any]:
-        """The node takes no new messages any more, over restarts too; `changed`, and in `drain` what it holds."""
+        """Drains the node, also over restarts: it accepts no new messages; `changed`, and in `drain` what it holds."""
         return await self._connection.manage("DRAIN", NODE)
 
     async def resume(self) -> dict[str, Any]:
@@ -246,8 +246,8 @@ class Administration(Listed):
         return await self._connection.manage("WHERE", NODE, None, arguments, limit_s=limit_s + ANSWER_S)
 
     async def pages(self, what: str, after: str, arguments: dict[str, Any]) -> list[dict[str, Any]]:
-        """All that the node tells of `what`: the rows of the first page by `arguments`, of the next by `after` of the
-        last row, or by the offset that the node gives for it."""
+        """All rows of `what`: the rows of the first page by `arguments`, of the next by `after` of the last row, or by
+        the offset that the node gives for it."""
         found: list[dict[str, Any]] = []
         while True:
             answer = await self._connection.manage("QUERY", f"holdfast:{what}", None, arguments)

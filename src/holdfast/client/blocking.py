@@ -96,7 +96,7 @@ class BlockingConnection(Listed):
         self._connection: Connection | None = None
         self._senders: dict[tuple[str, str | None], Sender] = {}
         self._ending: set[Future[None]] = set()
-        """Receivers that close while nobody waits for it."""
+        """Receivers that are closing in the background."""
 
     def __repr__(self) -> str:
         return f"<BlockingConnection to {self._url}>"
@@ -183,10 +183,10 @@ class BlockingConnection(Listed):
         """Yields the entries of `queue` with `start <= sequence < end`, in order, as lists; they stay in the queue.
 
         It ends when `end` is reached: past the queue's last entry it waits for the next one, without a time limit.
-        After a break it goes on behind the last entry that came. With `subscription`, `queue_uuid` and `lease_epoch`,
-        as the request OPEN answered them, the node refuses a reader that was fenced: LinkError. An entry that cannot be
-        decoded raises UndecodableMessage, after all entries before it; its `sequence` says where to go on. Once `close`
-        was called, ConnectionEnded is raised.
+        After a break it continues after the last entry that was received. With `subscription`, `queue_uuid` and
+        `lease_epoch`, as the request OPEN answered them, the node refuses a reader that was fenced: LinkError. An entry
+        that cannot be decoded raises UndecodableMessage, after all entries before it; its `sequence` says where to go
+        on. Once `close` was called, ConnectionEnded is raised.
         """
         lease = None
         if subscription is not None and queue_uuid is not None and lease_epoch is not None:

@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 class Runs(Protocol):
-    """Who has the loop's thread."""
+    """The owner of the loop's thread."""
 
     def run_on(self, connection: Connection, work: Coroutine[Any, Any, T]) -> T:
         """What `work` returns, which runs in that thread. ConnectionEnded once `connection` is closed."""

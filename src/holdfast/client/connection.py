@@ -248,7 +248,8 @@ class Connection(Reconnecting, Listed):
     async def reply(self, request: Delivery, message: Message | object) -> None:
         """Sends a reply to a request that was received, and waits until the node has it.
 
-        Raises ConfigError for a message that asks for no reply, NotAccepted, and LinkError if nobody waits for it.
+        Raises ConfigError for a message that asks for no reply, NotAccepted, and LinkError if the reply-to has no
+        receiver left.
         """
         self._check()
         await self._conversation.reply(request, message)

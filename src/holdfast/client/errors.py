@@ -56,7 +56,7 @@ class NotAccepted(ClientError):
 
 
 class NoReply(ClientError):
-    """No reply to a request came in time, or the connection broke before it came: nobody knows whether the request was
+    """No reply to a request came in time, or the connection broke before it came: it is unknown whether the request was
     carried out."""
 
 
@@ -65,8 +65,8 @@ class ClientFull(ClientError):
 
 
 class TransactionError(ClientError):
-    """A transaction was not committed, or nobody knows whether it was. `condition` is the node's AMQP error condition,
-    or None."""
+    """A transaction was not committed, or its outcome is unknown. `condition` is the node's AMQP error condition, or
+    None."""
 
     def __init__(self, text: str, condition: str | None) -> None:
         super().__init__(text)

@@ -50,7 +50,7 @@ log = logging.getLogger("holdfast.client")
 HANDLE_MAX: Final = 2**32 - 1
 """The handle-max of a node that has not answered yet (§2.7.2)."""
 NO_HOST: Final = (conditions.NOT_FOUND, conditions.NOT_ALLOWED)
-"""With which a node closes the connection of who asks for a virtual host that is not there, or not for that user."""
+"""The conditions with which a node closes a connection to a virtual host that does not exist, or not for that user."""
 
 NONCE_BYTES: Final = 18
 """Of random bytes, for a login that needs some."""

@@ -47,7 +47,7 @@ class Replies(ClientLink):
         return future
 
     def forget(self, message_id: Any) -> None:
-        """Nobody waits for that reply any more."""
+        """Stops waiting for that reply."""
         future = self._waiting.pop(message_id, None)
         if future is not None and future.done() and not future.cancelled():
             future.exception()  # marks it as retrieved

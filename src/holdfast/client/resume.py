@@ -10,7 +10,7 @@ from math import ceil
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from holdfast.amqp.links.receiver import Receiver as EngineReceiver
-from holdfast.amqp.links.resuming import Act, Step, compare, content
+from holdfast.amqp.links.resuming import ResumeAction, Step, compare, content
 from holdfast.amqp.links.sender import Sender as EngineSender
 from holdfast.amqp.message.message import count_sections
 from holdfast.amqp.wire.composites import UINT_MAX
@@ -94,7 +94,7 @@ class SendingState(_Rounds, Generic[K]):
     def suspend(self, link: EngineSender) -> None:
         """The link is over, or its connection is."""
         self.again = False  # a detach that was not answered is answered no more
-        held = {step.tag: item for step, item in self.steps if step.act is not Act.SETTLE}
+        held = {step.tag: item for step, item in self.steps if step.act is not ResumeAction.SETTLE}
         self.held |= held | (link.suspended if link.over else link.unsettled_tags())
         self.steps.clear()
         self.next_tag = link.next_tag
@@ -125,12 +125,12 @@ class SendingState(_Rounds, Generic[K]):
         sent = set((link.local_attach.unsettled or {}) if link.local_attach is not None else {})
         for step in compare(role=False, mine=dict.fromkeys(held), theirs=theirs, incomplete=incomplete):
             item = held[step.tag]
-            if step.act is Act.SETTLE:
+            if step.act is ResumeAction.SETTLE:
                 decided.append((item, step.state))
                 self.steps.append((step, item))
-            elif step.act is Act.RESUME:
+            elif step.act is ResumeAction.RESUME:
                 self.steps.append((step, item))
-            elif step.act is Act.AWAIT or step.tag not in sent:  # what our own map left out is told next time
+            elif step.act is ResumeAction.AWAIT or step.tag not in sent:  # what our own map left out is told next time
                 self.held[step.tag] = item
         return decided
 
@@ -141,7 +141,7 @@ class SendingState(_Rounds, Generic[K]):
         again = []
         while self.steps and (link.credit or link.resume_credit):
             step, item = self.steps.popleft()
-            if step.act is Act.SETTLE:
+            if step.act is ResumeAction.SETTLE:
                 link.resume(step.tag, context=item, state=step.state, settled=True)
             elif (whole := item.whole()) is None:
                 link.resume(step.tag, context=item, state=None, aborted=True)
@@ -161,9 +161,9 @@ class SendingState(_Rounds, Generic[K]):
 
 
 class ReceivingState(_Rounds, Generic[T]):
-    """A receiver's deliveries by tag: those in the user's hands, and outcomes of which the sender may not have heard.
+    """A receiver's deliveries by tag: those that the user holds, and outcomes that the sender may not have received.
 
-    An outcome is known to be heard once a delivery came that used credit granted after it was written.
+    The sender has received an outcome if a delivery arrived on credit that was granted after the outcome was written.
 
     What is open stays so for as long as the program likes, however many rounds there are: where the map of it fits no
     frame, the next round waits until something more was decided.
@@ -256,14 +256,14 @@ class ReceivingState(_Rounds, Generic[T]):
         self._cut = link.local_attach.incomplete_unsettled and bool(sent)
         self._untold = {tag for tag in mine if tag not in sent}
         for step in compare(role=True, mine=mine, theirs=theirs, incomplete=incomplete):
-            if step.act is Act.FORGET and step.tag in sent:
+            if step.act is ResumeAction.FORGET and step.tag in sent:
                 self.said.pop(step.tag, None)
                 self.open.pop(step.tag, None)
         self.awaited = {tag for tag in mine if tag in theirs and tag in sent}
         return True
 
     def resumed(self, tag: bytes, *, settled: bool) -> tuple[T | None, Any]:
-        """The sender goes on with `tag`: (what the user holds, None) or (None, the outcome said; None if unknown)."""
+        """The sender resumes `tag`: (what the user holds, None) or (None, the outcome said; None if unknown)."""
         self.count()
         self.awaited.discard(tag)
         if settled:

@@ -2,8 +2,8 @@
 part 4).
 
 Rules of this file: a transaction lives on one connection and does not outlive it. What a break leaves is said as it is:
-rolled back, or, where the commit was under way, in doubt. Nothing is tried again here. Who is cancelled leaves no
-transaction open at the node, which would hold what it has of others for minutes.
+rolled back, or, where the commit was under way, in doubt. Nothing is tried again here. A cancelled task leaves no
+transaction open at the node, which would lock its deliveries for minutes.
 """
 
 import asyncio
@@ -145,13 +145,13 @@ class Controller(ClientLink):
 
 
 def _forget(answer: "asyncio.Future[Any]") -> None:
-    """Nobody is told of it."""
+    """It is not reported."""
     if not answer.cancelled():
         answer.exception()
 
 
 class Controlled(Protocol):
-    """Who has the controller of a connection."""
+    """The owner of a connection's controller."""
 
     def controller(self) -> Controller:
         """The one that lives, made where there is none."""

@@ -86,7 +86,7 @@ class DriverEvents:
             self._told(event)
 
     def _told(self, event: events.Event) -> None:
-        """Events about the network, for the sessions that they concern, and about the process."""
+        """Handles events about the network, which go to the sessions that they concern, and about the process."""
         if isinstance(event, events.NetworkChanged):
             for neighbour in self._neighbours.values():
                 neighbour.network_changed()

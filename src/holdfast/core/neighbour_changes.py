@@ -1,7 +1,7 @@
-"""The neighbours of the node's file, taken up while the node runs (docs/operations.md).
+"""Applies changes of `[[neighbour]]` and `[[route]]` while the node runs (docs/operations.md).
 
-Rules of this file: a session ends where what it was made of changes, and nothing of custody ends with it: what was in
-doubt is offered again, to whoever is the next hop then, and the destination knows it by its identity.
+Rules of this file: a session ends if its settings change, and custody does not end with it: messages in doubt are
+offered again to the new next hop, and the destination recognises a copy by its identity.
 """
 
 from collections.abc import Callable, Iterable
@@ -34,7 +34,7 @@ class NeighbourChanges:
         *,
         nodes_left: Callable[[], None],
     ) -> None:
-        """`nodes_left`: nodes may have left the network."""
+        """`nodes_left`: called when nodes may have left the network."""
         self._neighbours = neighbours
         self._next_hops = next_hops
         self._hop_parts = hop_parts
@@ -48,7 +48,7 @@ class NeighbourChanges:
         """The last number of a dial of a neighbour that was removed: it may be added again, and numbers grow."""
 
     def take_up(self, wanted: Iterable[NeighbourConfig], routes: Iterable[tuple[str, str]]) -> None:
-        """These are the neighbours and the routes from now on."""
+        """Applies the new lists of neighbours and routes."""
         configs = {config.name: config for config in wanted}
         for name in [name for name in self._neighbours if name not in configs]:
             self._remove(name)
@@ -71,7 +71,7 @@ class NeighbourChanges:
 
     def _remove(self, name: str) -> None:
         neighbour = self._neighbours[name]
-        neighbour.leave("it is not a neighbour any more")
+        neighbour.leave("it was removed from the neighbours")
         self._dials = max(self._dials, neighbour.dials)
         for destination in list(neighbour.hop.senders):
             neighbour.hop.close(destination)

@@ -26,7 +26,8 @@ from holdfast.state.tables import Tables
 from holdfast.state.turns import Extent
 
 COMMITS_FAILED_MAX: Final = 3
-"""So often in a row may a turn's end fail on nobody's behalf; then the node ends, for it stores nothing any more."""
+"""How often in a row the end of a turn may fail without a peer to blame; then the node ends, because it can store
+nothing."""
 
 
 DueT = TypeVar("DueT")
@@ -45,8 +46,8 @@ class NodeCore(Parts):
         now: float,
         authoriser: Authoriser | None = None,
     ) -> None:
-        """`authoriser`: decides what each client may do; None: the rules of `config`, and of what is taken up later
-        (ConfigRead); where there are none everything is allowed."""
+        """`authoriser`: decides what each client may do; None: the rules of `config` and of each reload (ConfigRead);
+        without rules everything is allowed."""
         super().__init__(config, store, rng=rng, wall_ms=wall_ms, now=now, recovery=Recovery, authoriser=authoriser)
 
     # ------------------------------------------------------------------------------------------------ surface
@@ -171,7 +172,7 @@ class NodeCore(Parts):
         self.jobs.settlements.begin_turn()
 
     def _work(self, extent: Extent) -> None:
-        """Does the work of the turn, and its commit; `extent`: of what was gathered before."""
+        """Does the turn's work and begins its commit. `extent`: the extent of the gathered turn before this work."""
         if self.links.requests:
             self.requests.serve()
             extent = None
@@ -187,7 +188,7 @@ class NodeCore(Parts):
             extent = None
 
     def _begin_commit(self) -> bool:
-        """Hands over the gathered turn; True if it needs no disk and is done already."""
+        """Hands over the gathered turn. True if it needs no disk and is complete."""
         return turn_end.begin(self)
 
     def _committed(self, event: events.Committed) -> None:

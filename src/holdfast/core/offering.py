@@ -20,7 +20,7 @@ PUMP_LIMIT: Final = 256
 
 
 def offer(core: Parts, extent: Extent = None) -> None:
-    """Offers one turn's share of everything that was touched; `extent`: of what was gathered, if known."""
+    """Offers one turn's share of everything that was touched. `extent`: the extent of the gathered turn, if known."""
     containment = core.containment
     if core.destination.blocked or core.destination.releasing:
         containment.run(core.destination, core.destination.step)

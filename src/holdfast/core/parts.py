@@ -65,6 +65,7 @@ from holdfast.links.recount import LinkCounts
 from holdfast.management.assembly import Administration
 from holdfast.management.attach import ManagementAttach
 from holdfast.management.status.descriptors import Descriptors
+from holdfast.management.status.managed_parts import ManagedParts
 from holdfast.management.status.turn_times import TurnTimes
 from holdfast.management.triggers import Triggers
 from holdfast.peering.binding_control import BindingControl
@@ -120,7 +121,7 @@ class Parts:
     ) -> None:
         config.validate()
         access = CurrentAccess(config.access) if authoriser is None else None
-        self.authoriser = authoriser = authoriser or access or CurrentAccess(NO_ACCESS)
+        self.authoriser = authoriser or access or CurrentAccess(NO_ACCESS)
         self.config = config
         self.store = store
         former = identity.begin_anew(store, config.name)
@@ -145,18 +146,41 @@ class Parts:
         self.room = Room(store, self.turns, self.work)
         self.neighbours: dict[str, Neighbour] = {}
         self.next_hops: dict[str, NextHop] = {}
-        self.losses = Losses(store, clock, self.turns, self.work, self.outbox, self.log)
+        self._build_state(former)
+        self._build_connections()
+        self._build_custody()
+        self._build_peering()
+        endpoints = self._build_endpoints(access)
+        self._build_management(endpoints)
+        self._register()
+        self.bindings.spreads(self._route_over)
+        self.bindings.learned = self.links.room_may_be_back
+        self.forwarding.wake()
+        self.departures.look()
+        self.identities.tell_former()
+        self.outbox.record(
+            "node", {"event": "started", "store": str(self.identities.store_uuid), "resident_bytes": None}
+        )
+
+    def _build_state(self, former: identity.Former | None) -> None:
+        """What is on disk, and what the gathered turn changes of it."""
+        store = self.store
+        self.losses = Losses(store, self.clock, self.turns, self.work, self.outbox, self.log)
         self.identities = identity.Identities(
             store, former, self.catalog, self.turns, self.work, self.room, self.outbox, self.log, self.losses,
             self.neighbours, offer_again=self._offer_again,
         )  # fmt: skip
-        self.queue_changes = QueueChanges(self.catalog, self.turns, self.work, memory)
+        self.queue_changes = QueueChanges(self.catalog, self.turns, self.work, self.memory)
         self.blobs = Blobs(self.catalog, store, self.work)
         self.streams: dict[Stream, None] = {}
-        """Large messages that are on their way in."""
+        """Large messages that are arriving."""
         self.links.serve_in("consumers", lambda: self.catalog.consumers)
         self.links.serve_in("holders", lambda: [producer.holder for producer in self.catalog.producers.values()])
         self.links.serve_in("streams", lambda: [stream.bringer for stream in self.streams])
+
+    def _build_connections(self) -> None:
+        """What connections and their users may use, and what their links share."""
+        config, store, clock, memory = self.config, self.store, self.clock, self.memory
         self.pressure = Pressure(config.limits, self.connections, self.turns, memory, self.outbox, self.streams)
         self.deadlines = Deadlines(self.connections)
         self.guard = Guard(
@@ -190,6 +214,10 @@ class Parts:
             config.limits, clock, self.log, store, self.room, self.links, self.neighbours,
             finish=self.containment.finish,
         )  # fmt: skip
+
+    def _build_custody(self) -> None:
+        """Each message once, in order: how it ends, its destination, and the next hop."""
+        config, clock, memory = self.config, self.clock, self.memory
         self.dead_lettering = DeadLettering(
             config, clock, self.catalog, self.turns, self.work, self.room, memory, self.pressure, self.disk,
         )  # fmt: skip
@@ -205,7 +233,7 @@ class Parts:
         self.delays = Delays(clock, self.catalog, self.turns, self.work, self.room, self.dead_lettering, memory)
         self.queue_changes.suspended_by(self.dead_lettering.suspended)
         self.dynamic_nodes = DynamicNodes(
-            config.limits, memory, self.catalog, self.links, self.jobs, rng,
+            config.limits, memory, self.catalog, self.links, self.jobs, self.rng,
             new_uuid=self.new_uuid, forget_queue=self.forget_queue,
         )  # fmt: skip
         is_root = config.pacing.rate is not None
@@ -213,7 +241,7 @@ class Parts:
             config, clock, self.catalog, self.turns, self.room, self.outbox, self.log, self.links, self.losses,
             self.dead_lettering, self.duplicates,
         )  # fmt: skip
-        self.audit = audit = Audit(self.outbox, clock, is_wanted=config.audit)
+        self.audit = Audit(self.outbox, clock, is_wanted=config.audit)
         self._publish_by(config)
         self.expiry = Expiry(
             clock, self.catalog, self.turns, self.work, self.room, self.destination, may_expire=may_expire
@@ -227,20 +255,25 @@ class Parts:
             self.identities, self.dead_lettering, self.destination, self.next_hops, version=self.started_wall_ms,
             changed=self._nodes_may_have_left,
         )  # fmt: skip
-        hop_progress = HopProgress(self.catalog.ledger, self.links, self.next_hops)
+        self.hop_progress = HopProgress(self.catalog.ledger, self.links, self.next_hops)
         self.departures = Departures(
             config, self.catalog, self.turns, self.log, self.links, self.identities, self.dead_lettering,
             self.forwarding, self.next_hops, offer_again=self.jobs.offer_again, delete=self.delete_queue,
-            forget_hops=hop_progress.forget,
+            forget_hops=self.hop_progress.forget,
         )  # fmt: skip
         self.jobs.join(self.departures, self.destination)
         self.node_drain = NodeDrain(
-            config.name, clock, self.catalog, self.turns, self.links, self.forwarding, self.log, store.table("node"),
-            changed=lambda: None if self.routing is None else self.routing.wake(),
+            config.name, clock, self.catalog, self.turns, self.links, self.forwarding, self.log,
+            self.store.table("node"), changed=lambda: None if self.routing is None else self.routing.wake(),
         )  # fmt: skip
+
+    def _build_peering(self) -> None:
+        """Sessions with neighbours, and what uses their control links."""
+        config, clock, memory = self.config, self.clock, self.memory
+        store, wall_ms = self.store, self.started_wall_ms
         self.routing: Routes | None = None
         self.control_kinds = ControlKinds({disk.KIND: self.disk.hear})
-        """Who hears a control message of a kind that is no session's own: who speaks over control links adds it."""
+        """The handlers of control messages that sessions do not handle themselves; parts add theirs."""
         self.rates = RateControl(
             config, clock, self.catalog, self.room, self.identities, self.forwarding, self.neighbours, self.next_hops,
             self.links, self.control_kinds, process=wall_ms, name_of=self.store_names.name_of,
@@ -256,7 +289,7 @@ class Parts:
         self.control_kinds.add(self.clocks.hears)
         self.due_times: DueTimes[Neighbour] = DueTimes()
         self.session_parts = SessionParts(
-            config, clock, rng, self.outbox, self.log, self.connections, self.catalog, self.incidents,
+            config, clock, self.rng, self.outbox, self.log, self.connections, self.catalog, self.incidents,
             self.neighbour_stores, self.forwarding, self.disk, self.clocks, self.due_times, self.control_kinds,
             self.rates, self.bindings, wall_ms, advertised_uuid=lambda: self.advertised_uuid,
             is_stopping=lambda: self.stopping,
@@ -269,10 +302,15 @@ class Parts:
         self.receiver_parts = ReceiverParts(
             config.limits, self.clock, self.links, memory, self.guard, self.large_receives,
             config, self.turns, self.room, self.log, self.incidents, self.disk, self.forwarding, self.destination,
-            self.next_hops, hop_progress.stored, None if self.rates.root is None else self.rates.root.credit,
+            self.next_hops, self.hop_progress.stored, None if self.rates.root is None else self.rates.root.credit,
         )  # fmt: skip
         for item in config.neighbours:
             self.neighbours[item.name] = Neighbour(self.session_parts, item, self.next_hops[item.name])
+
+    def _build_endpoints(self, access: CurrentAccess | None) -> Endpoints:
+        """Clients' links, links between queues, and the changes of the configuration. `access`: the rules of the
+        configuration; None if another authoriser decides."""
+        config, store, clock, memory, rng = self.config, self.store, self.clock, self.memory, self.rng
         self.topic_bindings = TopicBindings(self.catalog, self.work, self.bindings)
         self.connections.each_leaves(self.topic_bindings.left)
         self.spreading = Spreading(
@@ -289,7 +327,8 @@ class Parts:
             ),
             store, rng, is_stopping=lambda: self.stopping, run=self.containment.run,
         )  # fmt: skip
-        routing: list[Timed] = [] if config.topology is None else [self._route_by(config.topology)]
+        if config.topology is not None:
+            self._route_by(config.topology)
         self.triggers = Triggers(config, clock, self.catalog, self.outbox, self.log, is_stopping=lambda: self.stopping)
         subscriptions = ConfiguredSubscriptions(self.catalog, config.subscriptions)
         endpoints = Endpoints(
@@ -298,7 +337,7 @@ class Parts:
             large_receives=self.large_receives, large_sends=self.large_sends,
             duplicates=self.duplicates, identities=self.identities,
             dead_lettering=self.dead_lettering, forwarding=self.forwarding, store_names=self.store_names,
-            jobs=self.jobs, dynamic_nodes=self.dynamic_nodes, authoriser=authoriser, node_drain=self.node_drain,
+            jobs=self.jobs, dynamic_nodes=self.dynamic_nodes, authoriser=self.authoriser, node_drain=self.node_drain,
             blobs=self.blobs,
             streams=self.streams, rng=rng, bindings=self.topic_bindings, spreading=self.spreading,
             configured=subscriptions, resting=self.containment.resting,
@@ -320,14 +359,19 @@ class Parts:
             bindings=self.bindings, doors=lambda: self.doors, is_stopping=lambda: self.stopping,
             routed=lambda: () if self.routing is None else self.routing.costs,
         )  # fmt: skip
+        return endpoints
+
+    def _build_management(self, endpoints: Endpoints) -> None:
+        """`$management`, admission, the end of the node, and the driver's events."""
+        config, clock, memory = self.config, self.clock, self.memory
         self.relief = Relief(memory, self.connections, self.links, self.resume, self.users.who)
         changes = EntryChanges(
             clock, self.catalog, self.turns, self.room, self.disk, self.identities, self.dead_lettering
         )
-        administration = Administration(
-            config, store, clock, self.log, self.outbox, self.turns, self.room, self.links, memory, self.connections,
-            self.catalog, disk=self.disk, containment=self.containment, users=self.users, refusals=self.refusals,
-            logins=self.logins,
+        administration = Administration(ManagedParts(
+            config=config, store=self.store, clock=clock, log=self.log, outbox=self.outbox, turns=self.turns,
+            room=self.room, links=self.links, memory=memory, connections=self.connections, catalog=self.catalog,
+            disk=self.disk, containment=self.containment, users=self.users, refusals=self.refusals, logins=self.logins,
             turn_times=self.turn_times, descriptors=self.descriptors, incidents=self.incidents, streams=self.streams,
             duplicates=self.duplicates, losses=self.losses, identities=self.identities, store_names=self.store_names,
             dead_lettering=self.dead_lettering, dead_letters=self.dead_letters, destination=self.destination,
@@ -335,11 +379,9 @@ class Parts:
             neighbours=self.neighbours, clocks=self.clocks, routing=lambda: self.routing, jobs=self.jobs,
             resume=self.resume, resolver=endpoints.resolver, node_drain=self.node_drain, changes=changes,
             queue_links=self.queue_links, triggers=self.triggers, rates=self.rates, bindings=self.bindings,
-            admission=self.admission,
-            transactions=self.transactions,
-            authoriser=authoriser, reload=self.reloading.ask, delete_queue=self.delete_queue,
-            resident_bytes=lambda: self.resident_bytes,
-        )  # fmt: skip
+            admission=self.admission, transactions=self.transactions, authoriser=self.authoriser,
+            delete_queue=self.delete_queue, resident_bytes=lambda: self.resident_bytes,
+        ), reload=self.reloading.ask)  # fmt: skip
         self.questions, self.warnings, self.meter = (
             administration.questions,
             administration.warnings,
@@ -356,9 +398,9 @@ class Parts:
         )  # fmt: skip
         self.doors = Doors(
             config, clock, self.connections, memory, self.deadlines, self.guard, self.refusals, self.users,
-            self.logins, self.pressure.partials, self.neighbours, VirtualHosts(config), audit, log=self.peer_log.write,
-            deliver=self.dispatch.deliver, store=lambda: self.advertised_uuid, is_stopping=lambda: self.stopping,
-            came_as_neighbour=self.incidents.came_as_neighbour,
+            self.logins, self.pressure.partials, self.neighbours, VirtualHosts(config), self.audit,
+            log=self.peer_log.write, deliver=self.dispatch.deliver, store=lambda: self.advertised_uuid,
+            is_stopping=lambda: self.stopping, came_as_neighbour=self.incidents.came_as_neighbour,
         )  # fmt: skip
         ManagementAttach(config.limits, self.requests).serve(endpoints.attaches)
         NeighbourAttach(
@@ -373,14 +415,19 @@ class Parts:
         self.dispatch.join(
             self.connections, attach=endpoints.attaches.open, answered=_answered, opened=self.doors.welcome
         )
+
+    def _register(self) -> None:
+        """Lists the parts that act at a time, take part in turns, or recover from a failure, each in order."""
+        memory = self.memory
         always: list[Timed] = [self.destination, self.warnings, self.questions, self.view, self.clocks]
         always += [
             self.dead_letters,
             self.disk,
             self.expiry,
             self.delays,
-            *routing,
         ]
+        if self.routing is not None:
+            always.append(self.routing)
         self.timed: list[tuple[Sized, Timed]] = [
             *((ALWAYS, part) for part in always),
             (self.forwarding.returned, self.forwarding.sent_back), (self.resume.due, self.resume),
@@ -392,17 +439,16 @@ class Parts:
             (self.guard.waiting, self.guard), (self.users.uses, self.users), (self.refusals.due, self.refusals),
             (self.containment.resting, self.containment),
         ]  # fmt: skip
-        """What acts at its time, each with what it waits for: while that is empty it has no deadline
-        (peers/deadlines.py)."""
+        """Parts that act at a time, each with what it waits for: while that is empty it has no deadline."""
         self.storing: tuple[Storing, ...] = (
-            hop_progress, self.resume, self.catalog.producers, self.queue_changes, self.blobs,
+            self.hop_progress, self.resume, self.catalog.producers, self.queue_changes, self.blobs,
             self.bindings, self.spreading,
         )  # fmt: skip
         self.following: tuple[Following, ...] = (
             self.blobs,
             self.losses,
             self.queue_changes,
-            hop_progress,
+            self.hop_progress,
             self.destination,
             self.bindings,
         )
@@ -422,25 +468,17 @@ class Parts:
             memory, self.users, self.bindings,
         )  # fmt: skip
         self.waking: tuple[Waking, ...] = (self.jobs, self.forwarding, link_counts, client_recovery)
-        self.bindings.spreads(self._route_over)
-        self.bindings.learned = self.links.room_may_be_back
-        self.forwarding.wake()
-        self.departures.look()
-        self.identities.tell_former()
-        self.outbox.record(
-            "node", {"event": "started", "store": str(self.identities.store_uuid), "resident_bytes": None}
-        )
 
     def recovering(self) -> Iterable[Recovering]:
         """The parts that repair their state after a failure, in order."""
         return (*self.neighbours.values(), *self._recovering)
 
     def _other_connections(self) -> int:
-        """How many connections do not count as clients: neighbours', and those that are being refused."""
+        """How many connections do not count as clients: those of neighbours, and those that are being refused."""
         return sum(1 for neighbour in self.neighbours.values() if neighbour.peer is not None) + len(self.refusals.due)
 
     def _publish_by(self, config: NodeConfig) -> None:
-        """The messages of neighbours are published by their accounts, which rules are about."""
+        """Sets the accounts by which neighbours' messages are published; access rules apply to accounts."""
         if config.access.rules:
             accounts = {item.name: item.account for item in config.neighbours}
             self.destination.fault_of = Publishing(self.catalog, self.authoriser, accounts, self.audit).fault_of
@@ -464,7 +502,8 @@ class Parts:
         return routing
 
     def _route_over(self, names: Iterable[str]) -> None:
-        """Topics are forwarded over those neighbours: without a topology file routing uses the links to them."""
+        """Sets the neighbours over which topics are forwarded. Without a topology file, routing uses the links to
+        them."""
         if self.config.topology is not None:
             return
         if self.routing is None:
@@ -480,8 +519,8 @@ class Parts:
     # ------------------------------------------------------------------------------------------------ who is where
 
     def delete_queue(self, queue: Queue) -> None:
-        """Deletes a queue that no link uses, with everything that is kept of it; requests that wait for the end of a
-        purge are answered."""
+        """Deletes a queue that no link uses, with everything that is kept for it. Requests that wait for a purge of it
+        are answered."""
         self.jobs.forget(queue)
         self.work.rebound[queue] = None
         self.catalog.delete(queue)

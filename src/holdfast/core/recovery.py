@@ -64,7 +64,7 @@ def _gone(link: PeerLink) -> None:
 
 
 def _surely(step: Callable[[], None]) -> None:
-    """Runs a step, and again if it fails, since the second try may do what the first one did not."""
+    """Runs a step, and once more if it fails."""
     try:
         step()
     except Exception:

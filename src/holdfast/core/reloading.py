@@ -1,8 +1,8 @@
-"""The configuration taken up while the node runs: what changed, what waits for a restart, and who is told
+"""Applies a changed configuration while the node runs, and reports what changed and what waits for a restart
 (docs/operations.md, docs/adr/0087-reload.md).
 
-Rules of this file: a configuration is checked as a whole before anything of it is taken up; a mistake in it changes
-nothing. Each part takes up its own settings.
+Rules of this file: a configuration is checked as a whole before any of it is applied; after a mistake nothing has
+changed. Each part applies its own settings.
 """
 
 from collections.abc import Callable, Iterable
@@ -29,7 +29,7 @@ ASKED_MAX: Final = 16
 
 
 class Reloading:
-    """Asks the driver for the configuration, and takes it up. `config`: what holds now."""
+    """Requests the configuration from the driver, and applies it. `config`: the settings in force."""
 
     def __init__(
         self,
@@ -48,9 +48,8 @@ class Reloading:
         routed: Callable[[], Iterable[str]],
         is_stopping: Callable[[], bool],
     ) -> None:
-        """`access`: None where another authoriser decides, whose rules are not the configuration's. `publish_by`: as
-        whom the messages of neighbours are published follows from that configuration. `routed`: the neighbours that
-        routing uses."""
+        """`access`: None if an authoriser decides that does not use the configuration's rules. `publish_by`: sets the
+        accounts by which neighbours' messages are published. `routed`: the neighbours that routing uses."""
         self.config = config
         self._outbox = outbox
         self._log = log
@@ -68,7 +67,7 @@ class Reloading:
         """The requests that the next reading answers."""
 
     def ask(self) -> Later:
-        """A request for the configuration to be read. Refused where too many wait, and while the node stops."""
+        """Requests a reload. Refused if too many wait, or while the node stops."""
         if self._is_stopping():
             raise Refused(409, "the node is stopping")
         if len(self._asked) >= ASKED_MAX:
@@ -80,7 +79,7 @@ class Reloading:
         return later
 
     def read(self, event: events.ConfigRead) -> None:
-        """The driver has read it."""
+        """Handles the configuration that the driver has read."""
         if event.problem:
             self._refuse(event.problem)
             return
@@ -108,7 +107,7 @@ class Reloading:
             later.answer(answer)
 
     def _take_up(self, event: events.ConfigRead) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """What changed, and what waits for a restart. Raises ConfigError with nothing changed."""
+        """Returns what changed and what waits for a restart. Raises ConfigError, and then nothing has changed."""
         changes = compare(self.config, event.config, routed=frozenset(self._routed()))
         config = changes.config
         try:

@@ -1,4 +1,4 @@
-"""Shutdown of a node: peers are told, and acquired entries return to their places.
+"""Shutdown of a node: closes each connection, and returns acquired entries to their places.
 
 Rules of this file: a step that fails is tried once more; then the node ends all the same.
 """

@@ -17,8 +17,8 @@ RELEASED: Final = Released()
 
 
 def refuse(core: Parts, room_bytes: int) -> None:
-    """The disk is full: undoes the turn in flight and the one gathered after it; their retirements are committed
-    alone."""
+    """The disk is full: undoes the turn in flight and the one gathered after it; only their retirements are
+    committed."""
     failed = core.turns.in_flight
     assert failed is not None
     core.turns.in_flight = None

@@ -1,1 +1,1 @@
-"""Each message once, in order, over any number of hops: identities, the way, the destination, how messages end."""
+"""Each message once, in order, over any number of hops: identities, forwarding, the destination, how messages end."""

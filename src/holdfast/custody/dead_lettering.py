@@ -1,7 +1,7 @@
-"""How entries end other than by being accepted: rejected, dead-lettered, purged, expired on their way.
+"""How entries end other than by being accepted: rejected, dead-lettered, purged, expired in transit.
 
-Rules of this file: a copy elsewhere and the retirement that it replaces are one batch; what ends on its way to
-another node leaves a tombstone in its transmission queue (CUSTODY, end to end 3).
+Rules of this file: a copy elsewhere and the retirement of its original are one batch; a message that ends in transit
+leaves a tombstone in its transmission queue (CUSTODY, end to end 3).
 """
 
 from collections.abc import Iterator, Mapping
@@ -36,22 +36,22 @@ DEAD_DELIVERIES: Final = Symbol("x-opt-dead-letter-deliveries")
 """How often the delivery of a message had failed that became a dead letter for that."""
 NO_NOTES: Final[Mapping[Symbol, object]] = MappingProxyType({})
 DEAD: Final = "dead"
-"""In whose hands an entry is that others read too, until its dead letter is on disk."""
+"""The holder of an entry that others read too, until its dead letter is on disk."""
 REASON_CHARACTERS_MAX: Final = 500
 DEATH_BYTES_MAX: Final = 4_096
-"""What a dead letter says of its end, beside annotations at their bound."""
+"""Bytes of the annotations about its end, besides other annotations at their bound."""
 MOVED_COUNT: Final = 200
 MOVED_BYTES: Final = 4 * MIB
-"""What is gathered for one commit before no more is moved to the dead letters, but for what consumers reject: it grows
-no larger the longer the disk does not answer."""
+"""Bytes of one commit beyond which nothing more is moved to the dead letters, except rejected messages: so the commit
+does not grow while the disk does not answer."""
 NOTE_BYTES: Final = 256
-"""What each annotation that a consumer adds to a message counts beside the message, and each subscription that has it:
-they cost time, however short."""
+"""Bytes that each annotation of a consumer counts besides the message, and each subscription that has it, because they
+take time however short they are."""
 
 
 class Ended(NamedTuple):
-    """What an outcome took of one message: bytes that were read, those of them that are its annotations, and whether
-    the batch has what became of it."""
+    """The cost of one message's outcome: bytes read, how many of these are annotations, and whether the batch has its
+    result."""
 
     read_bytes: int
     note_bytes: int
@@ -60,8 +60,8 @@ class Ended(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DeadLettered(Effect):
-    """A dead letter is in the turn whose message others read too: it is told whether that is stored. `was_held`:
-    whether a consumer had the message, whose delivery has failed."""
+    """The turn has a dead letter whose original others read too: the handler learns whether the turn was stored.
+    `was_held`: whether a consumer held the message; then its delivery has failed."""
 
     queue: str
     sequence: int
@@ -70,8 +70,7 @@ class DeadLettered(Effect):
 
 
 class DeadLettering:
-    """Ends entries. `unroutable`: how many messages for nodes of which nothing is known became dead letters, since the
-    node's start."""
+    """Ends entries. `unroutable`: how many messages for unknown nodes became dead letters since the node's start."""
 
     def __init__(
         self,
@@ -112,8 +111,8 @@ class DeadLettering:
         return Ended(size, packed.note_bytes(value), True)
 
     def end_too_large(self, cursor: Cursor, sequence: int, value: bytes, size: int) -> bool:
-        """An entry that a consumer was offered, of `size` bytes as a delivery, goes to the dead letters because no
-        consumer takes so much. False where it cannot."""
+        """Dead-letters an entry, of `size` bytes as a delivery, because no consumer accepts so much. False if that is
+        not possible."""
         if cursor.queue.kind is QueueKind.DEAD_LETTERS or not self._room.has(len(value), forwarding=True):
             return False
         ended = cursor.links_ended.get(sequence, 0)
@@ -136,7 +135,7 @@ class DeadLettering:
             cursor.moved(sequence)
 
     def end_overfull(self, cursor: Cursor, values: Mapping[int, bytes], reason: str) -> None:
-        """Entries that nobody holds become dead letters because their subscription may not have so many. The caller has
+        """Dead-letters entries that no consumer holds, because their subscription exceeds its bounds. The caller has
         checked that there is room."""
         queue = self._catalog.queue_of(cursor)
         assert cursor.tracked
@@ -146,7 +145,7 @@ class DeadLettering:
         self._tie(cursor, list(values), was_held=False)
 
     def _tie(self, cursor: Cursor, sequences: list[int], *, was_held: bool = True) -> None:
-        """Entries in the hands of DEAD are finished if the turn with their dead letters is stored."""
+        """Entries held by DEAD are finished if the turn with their dead letters is stored."""
         turn, name = self._turns.gathered, cursor.queue.name
         for sequence in sequences:
             turn.decided.append(DeadLettered(self._turns.event, name, sequence, cursor, was_held))
@@ -154,7 +153,7 @@ class DeadLettering:
         tied.retire(self._catalog, turn, cursor, DEAD, sequences)
 
     def _decided(self, effect: "DeadLettered", stored: bool) -> None:
-        """The dead letter is on disk, or never was: then its message is offered again."""
+        """The dead letter is on disk, or was undone: then its message is offered again."""
         cursor = effect.cursor
         mine = self.moving.decided(cursor, [effect.sequence])
         if not mine:
@@ -168,7 +167,7 @@ class DeadLettering:
         cursor.queue.touch()
 
     def suspended(self) -> Iterator[tuple[object, None]]:
-        """What is on its way to the dead letters is in the hands of nobody who could go."""
+        """The holders of entries that are being dead-lettered; they never disconnect."""
         yield DEAD, None
 
     def dead_letter_exhausted(self, queue: Queue, subscription: str, value: bytes, failures: int) -> None:
@@ -183,8 +182,8 @@ class DeadLettering:
     def dead_letter(
         self, host: str, value: bytes, reason: str, place: str, notes: Mapping[Symbol, object] = NO_NOTES
     ) -> int:
-        """Takes the entry into the dead letters of that host, with why and where from, and `notes`; its sequence
-        there."""
+        """Appends the entry to the dead letters of that host, with the reason, its queue and `notes`; returns its
+        sequence there."""
         reason = reason[:REASON_CHARACTERS_MAX]
         bytes_max = self._config.limits.annotation_bytes_max + DEATH_BYTES_MAX
         told = {REASON: reason, DEAD_FROM: place, **notes}
@@ -206,12 +205,13 @@ class DeadLettering:
         return not self._disk.takes_nothing and self._room.has(size + DEATH_BYTES_MAX, forwarding=True)
 
     def has_moved_its_share(self) -> bool:
-        """Whether the commit that is gathered has as much as entries that are moved may bring to it."""
+        """Whether the gathered commit has reached the bound for moved entries."""
         return len(self._turns.gathered.moves) >= MOVED_COUNT or self._work.batch.bytes_appended >= MOVED_BYTES
 
     def move_out(self, queue: Queue, sequence: int, value: bytes) -> None:
-        """Retires the entry for all readers, in the batch that has its copy. The queue is durable, and the cursor not
-        `tracked`: else a subscription would never see the entry, and `Cursor.finish` is called instead."""
+        """Retires the entry for all readers, in the batch that has its copy. Only for a durable queue whose cursor is
+        not `tracked`; otherwise a subscription would never see the entry, so the caller uses `Cursor.finish`
+        instead."""
         assert queue.config.durable and not queue.shared.tracked
         size = packed.size_of(value)
         queue.touch_counters()
@@ -223,7 +223,7 @@ class DeadLettering:
         self._work.moved.append((queue.queue_id, sequence))
 
     def dead_letter_on_its_way(self, queue: Queue, sequence: int, value: bytes, reason: str, place: str) -> None:
-        """A message in transmission that nobody holds becomes a dead letter; a tombstone goes on in its place."""
+        """Dead-letters a message in transmission that no link holds; a tombstone replaces it."""
         self.dead_letter(queue.host, value, reason, place)
         self.move_out(queue, sequence, value)
         self._tombstone(queue, value)
@@ -231,8 +231,8 @@ class DeadLettering:
     def send_elsewhere(
         self, queue: Queue, sequence: int, value: bytes, target: Queue, identity: entry.Identity
     ) -> None:
-        """A message in transmission that nobody holds goes to another node, as a new message with that identity; a
-        tombstone goes on in its place."""
+        """Sends a message in transmission that no link holds to another node, as a new message with that identity; a
+        tombstone replaces it."""
         item = annotate.without_relayed(entry.unpack(value))
         copied = entry.pack(
             flags=item.flags & (entry.DURABLE | entry.BLOB),
@@ -252,15 +252,14 @@ class DeadLettering:
         self._tombstone(queue, value)
 
     def dead_letter_unroutable(self, host: str, value: bytes, to: str, node: str) -> int:
-        """A message of that host for a node of which nothing is known, as a dead letter with that reason; its sequence
-        there."""
+        """Dead-letters a message of that host for an unknown node, with that reason; returns its sequence there."""
         self.unroutable += 1
         return self.dead_letter(host, value, f"{self._config.name!r} has no route to {node!r}", f"{to}@{node}")
 
     def annotate_entry(self, peer: Peer, queue: Queue, sequence: int, notes: annotate.Notes) -> tuple[Ended, str]:
         """Message annotations of modified are merged into what is stored (CLIENTS 21), as far as they fit: a message's
         own bound, its queue's, the store's, and what may be in memory for that connection until the turn is on disk.
-        Past one the entry stays as it was; then the second says why."""
+        Beyond one of them the entry stays unchanged; then the second result says why."""
         durable = queue.config.durable
         bytes_max = self._config.limits.annotation_bytes_max
         if not self._memory.admits(peer, bytes_max):
@@ -288,7 +287,7 @@ class DeadLettering:
         return ended._replace(in_batch=durable), ""
 
     def _may_grow(self, queue: Queue, grown: int) -> bool:
-        """Whether an entry of the queue may take so many bytes more."""
+        """Whether an entry of the queue may grow by so many bytes."""
         if grown <= 0:
             return True
         if queue.memory is not None and not queue.memory.fits(grown):
@@ -299,7 +298,8 @@ class DeadLettering:
         return bytes_max is None or queue.bytes_held + grown <= bytes_max
 
     def end_in_transit(self, gone: list[tuple[Queue, int, bytes]]) -> None:
-        """Tombstones for entries that leave with this batch; where it is refused, they are back in their places."""
+        """Appends tombstones for entries that leave with this batch; if it is refused, the entries return to their
+        places."""
         if not gone:
             return
         places = {(queue.queue_id, sequence) for queue, sequence, _ in gone}
@@ -311,7 +311,7 @@ class DeadLettering:
             self._tombstone(queue, value)
 
     def _tombstone(self, queue: Queue, value: bytes) -> None:
-        """The end of a message on its way, told to its destination (CUSTODY, end to end 3)."""
+        """Appends a tombstone for a message that ended in transit (CUSTODY, end to end 3)."""
         item = entry.unpack(value)
         if item.identity is None or item.flags & entry.TOMBSTONE:
             return

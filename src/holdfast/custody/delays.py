@@ -1,8 +1,9 @@
-"""Messages that are not to be delivered yet wait in `$delayed`, of each virtual host in its own (docs/adr/0067).
+"""Delayed messages wait in `$delayed`, in each virtual host separately (docs/adr/0067).
 
-Rules of this file: a message is taken into `$delayed` where it would be appended to its queue, and moved to it by the
-same batch that retires it; what a refused turn moved is moved again. In memory are a time and a sequence of each, and
-of as many more at most that are gone. A turn moves a bounded number. A queue gets what is due in the order of times.
+Rules of this file: a message is put into `$delayed` instead of being appended to its queue. One batch retires it there
+and appends it to its queue; if the turn is refused, it is moved again. Memory holds a time and a sequence for each, and
+for at most as many more that have left. A turn moves a bounded number. A queue gets due messages in the order of their
+times.
 """
 
 from collections import deque
@@ -32,28 +33,28 @@ LOOKS_MAX: Final = 500
 """Entries that are due, or queues that had no room, that one turn looks at."""
 
 AGAIN_S: Final = 1.0
-"""How soon what found no room is looked at again."""
+"""Seconds until messages that found no room are tried again."""
 
 DELAY_BYTES: Final = 128
-"""What is counted of each in memory: its time and its sequence, in a heap."""
+"""Bytes of memory that each counts: its time and its sequence, in a heap."""
 
 PAUSE_S: Final = 0.02
-"""Between two turns, where there is more to do at once."""
+"""Seconds between two turns if there is more to do."""
 
 WALL_S: Final = 10.0
-"""How often the wall clock is looked at, where a message waits for it: somebody may have set it forward."""
+"""How often the wall clock is checked while a message waits for it, because it may be set forward."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Delivered(Effect):
-    """Messages that were due are in the turn: it is told whether that is stored."""
+    """Due messages are in the turn: the handler learns whether the turn was stored."""
 
     host: str
     moved: list[tuple[int, int]] = field(repr=False)
 
 
 class Delays:
-    """What a node delays. `by_host`: of each virtual host that delays anything."""
+    """The delayed messages of a node. `by_host`: one object for each virtual host with delayed messages."""
 
     def __init__(
         self,
@@ -75,7 +76,7 @@ class Delays:
         turns.effects.on_decided(Delivered, self._decided)
 
     def hold(self, queue: Queue, value: bytes) -> int | None:
-        """Takes a message that comes to `queue` into its host's `$delayed`; its sequence there. None where it is not
+        """Puts a message for `queue` into its host's `$delayed` and returns its sequence there; None if it is not
         delayed."""
         found = self.by_host.get(queue.host)
         if found is None:
@@ -93,7 +94,7 @@ class Delays:
         return min(found, default=None)
 
     def tick(self, now: float) -> None:
-        """One turn's share of each."""
+        """Does one turn's share for each host."""
         try:
             for each in self.by_host.values():
                 each.tick(now)
@@ -106,7 +107,7 @@ class Delays:
 
 
 class HostDelays:
-    """What is delayed in one virtual host."""
+    """The delayed messages of one virtual host."""
 
     def __init__(
         self,
@@ -127,14 +128,14 @@ class HostDelays:
         self.wall: list[tuple[int, int]] = []
         """(time, sequence) of each, by the clock that it waits for."""
         self.waiting: dict[str, deque[tuple[int, int]]] = {}
-        """By queue that had no room: (time by the steady clock, sequence) of what is due."""
+        """By queue without room: (time by the steady clock, sequence) of its due messages."""
         queue = catalog.find(host, DELAYED)
         self.unread: tuple[int, int] | None = None if queue is None else (0, queue.next_sequence)
-        """What is to be read, because it is not known when it is due: [first, end)."""
+        """Sequences still to be read, because it is not known when they are due: [first, end)."""
         self.moving: list[list[tuple[int, int]]] = []
-        """What turns have of it, until it is known whether they are stored."""
+        """Entries that are in a turn, until it is known whether the turn was stored."""
         self._leaving: set[int] = set()
-        """What is on its way out of `$delayed`, while a turn moves some of it."""
+        """Entries that are leaving `$delayed` while a turn moves some of them."""
         self._not_before = clock.now
 
     # ------------------------------------------------------------------------------------------------ held
@@ -161,7 +162,7 @@ class HostDelays:
         return len(self.steady) + len(self.wall) + sum(map(len, self.waiting.values()))
 
     def _read_anew(self) -> None:
-        """Half of what is known and more expired, was deleted, or never was: what there is is read again."""
+        """Half of the known times or more are of entries that have left: reads `$delayed` again."""
         visible = self._catalog.own(self.host, DELAYED).visible
         for heap in (self.steady, self.wall):
             heap[:] = [item for item in heap if item[1] >= visible]
@@ -210,17 +211,17 @@ class HostDelays:
         self._not_before = now + (PAUSE_S if more or self.unread is not None else AGAIN_S if self.waiting else 0.0)
 
     def _steady(self, heap: list[tuple[int, int]]) -> int:
-        """When the first of those is due, by the steady clock."""
+        """When the first of these is due, by the steady clock."""
         at = heap[0][0]
         return at if heap is self.steady else at - self._clock.wall_ms + self._clock.steady_ms
 
     def _due_first(self) -> list[tuple[int, int]] | None:
-        """Which of both has at its head what is due, and was due first."""
+        """The one of the two heaps whose head was due first."""
         due = [heap for heap in (self.steady, self.wall) if heap and self._steady(heap) <= self._clock.steady_ms]
         return min(due, key=lambda heap: (self._steady(heap), heap[0][1]), default=None)
 
     def _read_some(self) -> int:
-        """Some of what is to be read is known again; how many looks are left."""
+        """Reads some of the unread entries; returns how many looks are left."""
         assert self.unread is not None
         queue, (first, end) = self._catalog.own(self.host, DELAYED), self.unread
         clock = self._clock
@@ -234,7 +235,8 @@ class HostDelays:
         return 0 if self.unread is not None else LOOKS_MAX
 
     def _go_on(self, name: str, moved: list[tuple[int, int]]) -> bool:
-        """What waits for room in that queue, as far as there is some; whether more of it may go at once."""
+        """Moves messages that wait for room in that queue, as far as there is room; returns whether more may follow at
+        once."""
         waiting = self.waiting[name]
         while waiting:
             if self._dead_lettering.has_moved_its_share() or len(moved) >= LOOKS_MAX:
@@ -246,8 +248,8 @@ class HostDelays:
         return False
 
     def _deliver(self, item: tuple[int, int], moved: list[tuple[int, int]], *, is_first: bool) -> str | None:
-        """Moves a message that is due: "" where it is done with, its queue's name where that has no room, None where it
-        cannot be known yet. `is_first`: whether nothing else waits for room in its queue before it."""
+        """Moves a due message. Returns "" if it is done, its queue's name if that has no room, None if that is not
+        known yet. `is_first`: whether no other message waits for room in its queue before it."""
         sequence, delayed = item[1], self._catalog.own(self.host, DELAYED)
         if sequence >= delayed.visible:
             return None
@@ -284,7 +286,7 @@ class HostDelays:
         return ""
 
     def decided(self, effect: Delivered, stored: bool) -> None:
-        """What was due is delivered and stored, or is where it was."""
+        """Due messages were delivered and stored, or are back in `$delayed`."""
         self.moving = [moved for moved in self.moving if moved is not effect.moved]
         if not stored:  # they are where they were, and due, before all that waits
             self.steady += [*effect.moved, *(item for waiting in self.waiting.values() for item in waiting)]

@@ -1,9 +1,9 @@
 """Messages whose deliveries have failed as often as their queue allows become dead letters (`deliveries_max`,
 docs/adr/0066).
 
-Rules of this file: such an entry is in the hands of EXHAUSTED until the turn that has its dead letter is on disk, and
-still afterwards where that is refused; nobody else is given it meanwhile. It stays while there is no room for the dead
-letter. A turn moves a bounded number.
+Rules of this file: EXHAUSTED holds such an entry until the turn with its dead letter is on disk, and still afterwards
+if that turn is refused; no consumer gets it meanwhile. It stays while there is no room for the dead letter. A turn
+moves a bounded number.
 """
 
 from collections.abc import Iterator
@@ -23,12 +23,12 @@ from holdfast.state.catalog import Catalog
 from holdfast.state.turns import Turns
 
 LOOKED_MAX: Final = 1_000
-"""Entries that one turn looks at."""
+"""Entries that one turn examines."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Exhausted(Effect):
-    """Dead letters of a cursor are in the turn: it is told whether that is stored."""
+    """Dead letters of a cursor are in the turn: the handler learns whether the turn was stored."""
 
     queue: str
     cursor: Cursor = field(repr=False)
@@ -60,7 +60,7 @@ class DeliveryLimits:
             cursor.queue.touch()
 
     def step(self) -> None:
-        """This turn's share."""
+        """Does this turn's share."""
         left = LOOKED_MAX
         for cursor in list(self._work.exhausted):
             if self._catalog.has_cursor(cursor):
@@ -72,7 +72,7 @@ class DeliveryLimits:
             self._work.exhausted.pop(cursor, None)
 
     def _step(self, cursor: Cursor, left: int) -> int:
-        """The share of one cursor; what is left of the turn's."""
+        """Does the share of one cursor; returns the rest of the turn's share."""
         queue, gone = self._catalog.queue_of(cursor), list[int]()
         for sequence in list(cursor.exhausted):
             if left <= 0 or self._dead_lettering.has_moved_its_share():
@@ -103,7 +103,7 @@ class DeliveryLimits:
         return left
 
     def _decided(self, effect: Exhausted, stored: bool) -> None:
-        """The dead letters are on disk, or never were."""
+        """The dead letters are on disk, or were undone."""
         cursor = effect.cursor
         mine = self.moving.decided(cursor, effect.sequences)
         if not self._catalog.has_cursor(cursor):
@@ -117,11 +117,11 @@ class DeliveryLimits:
         cursor.queue.touch()
 
     def suspended(self) -> Iterator[tuple[object, None]]:
-        """What nobody holds for a consumer."""
+        """The entries held by EXHAUSTED."""
         yield EXHAUSTED, None
 
     def recover(self) -> None:
-        """After a failure: what is in the hands of EXHAUSTED and in no turn is to be moved."""
+        """After a failure: entries held by EXHAUSTED that are in no turn are moved again."""
         for queue in self._catalog.queues.values():
             for cursor in queue.cursors:
                 moving = self.moving.of(cursor)

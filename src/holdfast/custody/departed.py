@@ -1,7 +1,7 @@
-"""Nodes that left configuration and topology: new mail for them, and what is queued for them (ADR 0024).
+"""Nodes that left configuration and topology: new messages for them, and messages that are queued for them (ADR 0024).
 
-Rules of this file: what was accepted stays until an operator ends it, and is then a dead letter, a bounded share each
-turn; a number that was given is closed by a tombstone, unless the operator gives those up too.
+Rules of this file: queued messages stay until an operator makes dead letters of them, a bounded share each turn; a
+tombstone closes each number that was given, unless the operator gives those up too.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -31,11 +31,10 @@ ORPHANS_TOLD_MAX: Final = 20
 
 @dataclass(slots=True)
 class Departure:
-    """A transmission queue of which the messages become dead letters, or go to another node.
-
-    `to`: the node to which they go instead, as new messages; None: they become dead letters.
-    `place`: where the pass goes on; `end`: where it ends; `moved`: whether it has found any. `before`: the tombstones
-    that were there. `told` are called with how many messages became dead letters, and how many tombstones are left.
+    """A transmission queue whose messages become dead letters, or go to another node. `to`: the node to which they go
+    instead, as new messages; None: they become dead letters. `place`: where the pass continues; `end`: where it ends;
+    `moved`: whether it has found any. `before`: the tombstones that existed. `told` are called with how many messages
+    became dead letters, and how many tombstones are left.
     """
 
     end: int
@@ -58,7 +57,7 @@ class Hop(Protocol):
     """A neighbour, as the next hop of messages."""
 
     def close(self, destination: str) -> None:
-        """The queue for that destination is deleted: nothing more is sent, and what is in doubt is dropped."""
+        """The queue for that destination was deleted: sends nothing more, and drops transfers in doubt."""
 
 
 class Departures:
@@ -80,8 +79,8 @@ class Departures:
         delete: Callable[[Queue], None],
         forget_hops: Callable[[str], None],
     ) -> None:
-        """`offer_again`: one of the reasons why that queue offers nothing is over. `delete`: no link holds it.
-        `forget_hops`: that node left, and nothing need be known of how far hops to it and from it came."""
+        """`offer_again`: ends one of the reasons why that queue offers nothing. `delete`: deletes a queue that no link
+        holds. `forget_hops`: forgets the progress of hops to and from a node that left."""
         self._config = config
         self._catalog = catalog
         self._turns = turns
@@ -95,19 +94,19 @@ class Departures:
         self._delete = delete
         self._forget_hops = forget_hops
         self.orphans: dict[str, None] = {}
-        """Unknown nodes that messages are queued for, and that were logged."""
+        """Unknown nodes with queued messages that were logged."""
         self.under_way: dict[Queue, Departure] = {}
         self._look_due = False
 
     # ------------------------------------------------------------------------------------------------ new mail
 
     def look_soon(self) -> None:
-        """To be called when nodes may have left: `look` follows once in this turn, however many they are."""
+        """Called when nodes may have left: `look` follows once in this turn, however many they are."""
         self._look_due = True
 
     def look(self) -> None:
-        """Links for nodes of which nothing is known any more end, so that new mail for them is treated as
-        `unknown_destination` says."""
+        """Ends links for nodes that are now unknown, so that `unknown_destination` decides about new messages for
+        them."""
         self._look_due = False
         self._cancel_of_known()
         unknown = self.find()
@@ -122,8 +121,8 @@ class Departures:
                 receiver.dismiss(Error(Symbol(conditions.NOT_FOUND), text))
 
     def find(self) -> dict[str, Queue]:
-        """The transmission queues for unknown nodes; a line in the log of each new one that has messages. What is kept
-        for such nodes may come long after they left: to be called now and then."""
+        """Finds the transmission queues for unknown nodes, and logs each new one that has messages. Such messages may
+        arrive long after a node left, so this is called now and then."""
         knows = self._forwarding.knows
         unknown = {name: queue for name, queue in self._catalog.transmissions() if not knows(name)}
         self.orphans = {name: None for name in self.orphans if name in unknown}
@@ -136,7 +135,7 @@ class Departures:
         return unknown
 
     def waiting(self) -> Iterator[tuple[str, str]]:
-        """Unknown nodes that messages are queued for, at most ORPHANS_TOLD_MAX, and what to do about it."""
+        """Unknown nodes with queued messages, at most ORPHANS_TOLD_MAX, and what to do about it."""
         transit = self._catalog.transit
         for name in islice(self.orphans, ORPHANS_TOLD_MAX):
             queue = transit.get(name)
@@ -163,11 +162,10 @@ class Departures:
     def begin(
         self, queue: Queue, told: Callable[[int, int], None], *, with_tombstones: bool, to: str | None = None
     ) -> None:
-        """Makes dead letters of what is queued for a node that left, or has it go `to` another node. Where that is
-        under way already, it goes on as it began.
-
-        The queue goes once it is empty, or has only tombstones left that `with_tombstones` gives up. What comes later
-        stays; if the node is known again before the end, what is left goes to it.
+        """Makes dead letters of messages that are queued for a node that left, or sends them `to` another node. If that
+        is already in progress, it continues as it began. The queue is deleted once it is empty, or has only tombstones
+        left that `with_tombstones` gives up. Later messages stay; if the node is known again before the end, the rest
+        goes to it.
         """
         departure = self.under_way.get(queue) or Departure(queue.next_sequence, queue.tombstones, with_tombstones, to)
         if queue not in self.under_way:
@@ -195,7 +193,7 @@ class Departures:
                 self._over(queue, departure)
 
     def _cancel_of_known(self) -> None:
-        """A node that is known again gets what is still queued for it; what is a dead letter already stays one."""
+        """A node that is known again gets the messages that are still queued for it; dead letters stay dead letters."""
         for queue, departure in list(self.under_way.items()):
             if self._forwarding.knows(queue.destination):
                 departure.answer(self._made(queue, departure), queue.tombstones)
@@ -235,11 +233,11 @@ class Departures:
         return target
 
     def _made(self, queue: Queue, departure: Departure) -> int:
-        """How many became dead letters."""
+        """Counts the messages that became dead letters."""
         return max(0, queue.tombstones - departure.before)
 
     def _end(self, queue: Queue) -> None:
-        """What is left in the queue may be offered again."""
+        """Ends the pass; the rest of the queue may be offered again."""
         del self.under_way[queue]
         self._offer_again(queue)
 

@@ -1,9 +1,9 @@
-"""Entries whose time to live is over leave their queues though nobody reads them (ADR 0023).
+"""Expired entries leave their queues even if no consumer reads them (ADR 0023).
 
-Rules of this file: a turn looks at a bounded number of entries, and at none while its batch is deep already. What a
-consumer holds is left to it. A queue that a subscription takes by sequence keeps what has expired until that has
-advanced: the same range is the same messages, again and again. What is on its way to another node becomes a tombstone
-in its place, what waits for an earlier number is done with: no destination waits for the number of either.
+Rules of this file: a turn examines a bounded number of entries, and none while its batch is large already. Entries that
+a consumer holds stay with it. A queue that a subscription takes by sequence keeps expired entries until the
+subscription has advanced, because a range must always contain the same messages. A message in transit becomes a
+tombstone, and one that waits for an earlier number is finished, so that no destination waits for their numbers.
 """
 
 from collections import deque
@@ -26,29 +26,30 @@ from holdfast.state.room import Room
 from holdfast.state.turns import Turns
 
 STEP_COST: Final = 1_000
-"""What one turn may look at: an entry costs 1, so do 4 KiB of entries, and a visit to the store VISIT_COST."""
+"""The work of one turn: an entry costs 1, so do 4 KiB of entries, and a visit to the store costs VISIT_COST."""
 
 VISIT_COST: Final = 20
 COST_BYTES: Final = 4_096
 
 PAUSE_S: Final = 0.02
-"""Between two turns that found nothing to drop, where there is more to look at."""
+"""Seconds between two turns that found nothing to drop, if there is more to examine."""
 
 AGAIN_S: Final = 2
-"""How many seconds later what could not leave is looked at again: its queue was stopped, or the disk had no room."""
+"""Seconds until entries are tried again that could not leave, because their queue was stopped or the disk had no
+room."""
 
 WALL_S: Final = 10.0
-"""How often the wall clock is compared with the steady one, where a message expires at a wall time."""
+"""How often the wall clock is compared with the steady one while a message expires at a wall time."""
 
 JUMP_MS: Final = 500
-"""By how much the wall clock must have moved against the steady one before such messages are looked for anew."""
+"""By how much the wall clock must have moved against the steady one before such messages are examined again."""
 
 TIMER_S: Final = 0.001
 """A deadline lies this much behind its second, because the steady clock counts whole milliseconds."""
 
 
 class Scan(NamedTuple):
-    """A queue's entries from `first` on, below `end`, that are still to be looked at."""
+    """A queue's entries from `first` on, below `end`, that are still to be examined."""
 
     queue: Queue
     first: int
@@ -57,21 +58,21 @@ class Scan(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UnhideExpired(Effect):
-    """Entries that expired are off the disk, and need not be hidden any more. `gone`: (queue id, sequences)."""
+    """Expired entries are off the disk, and need no longer be hidden. `gone`: (queue id, sequences)."""
 
     gone: list[tuple[int, list[int]]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CountExpired(Effect):
-    """Entries in custody have ended, or are looked at again."""
+    """Entries in custody have ended, or are examined again."""
 
     queue_id: int
     sequences: list[int]
 
 
 class Expiry:
-    """What expires in one node."""
+    """The expiry of one node's entries."""
 
     def __init__(
         self,
@@ -84,8 +85,8 @@ class Expiry:
         *,
         may_expire: Callable[[object], bool],
     ) -> None:
-        """`may_expire`: whether entries acquired by that consumer may expire all the same, because it is a hop whose
-        session is lost. The next session says which of them the neighbour stored; the others are sent as tombstones."""
+        """`may_expire`: whether entries acquired by that consumer may expire, because it is a hop whose session is
+        lost. The next session says which of them the neighbour stored; the others are sent as tombstones."""
         self._clock = clock
         self._catalog = catalog
         self._turns = turns
@@ -96,7 +97,7 @@ class Expiry:
         self._started_at, self._steady_at_start_ms = clock.now, clock.steady_ms
         self._scan: Scan | None = None
         self._unread: deque[Scan] = deque()
-        """What an earlier life of the node left, of which it is not known when it expires."""
+        """Entries from before this start, for which it is not known when they expire."""
         self._not_before = clock.now
         self._ahead_ms = clock.wall_ms - clock.steady_ms
         """By how much the wall clock is ahead of the steady one, as far as it is followed."""
@@ -130,7 +131,7 @@ class Expiry:
             self._scan = None
 
     def tick(self, now: float) -> None:
-        """One turn's share."""
+        """Does one turn's share."""
         batch = self._work.batch
         if self._work.wheel.walled and now >= self._wall_due:
             self._follow_wall(now)
@@ -147,7 +148,7 @@ class Expiry:
         self._not_before = now + PAUSE_S if more and not gone else now
 
     def _follow_wall(self, now: float) -> None:
-        """Where somebody set the wall clock, what expires by it is looked at anew."""
+        """If the wall clock was set, examines messages again that expire by it."""
         self._wall_due = now + WALL_S
         ahead_ms = self._clock.wall_ms - self._clock.steady_ms
         if abs(ahead_ms - self._ahead_ms) < JUMP_MS:
@@ -174,7 +175,7 @@ class Expiry:
         return self._scan
 
     def _look(self, scan: Scan, leaving: set[tuple[int, int]], gone: list[tuple[int, list[int]]]) -> int:
-        """Goes on with a scan, a visit to the store; what that cost."""
+        """Continues a scan by one visit to the store; returns its cost."""
         queue = scan.queue
         if queue.taken_by is not None or queue.stopped:
             later = self._clock.steady_ms // 1000 + (AGAIN_S if queue.stopped else STEP_S_MAX)
@@ -204,7 +205,7 @@ class Expiry:
         return VISIT_COST + len(found) + size // COST_BYTES
 
     def _is_over(self, queue: Queue, sequence: int, value: bytes, leaving: set[tuple[int, int]]) -> bool:
-        """Whether the entry is to leave now; one that is to leave later is noted."""
+        """Whether the entry has expired; notes when it will if not."""
         if value[12:20] == entry.NEVER or (queue.in_transit and not value[1] & entry.CUSTODY):
             return False
         clock = self._clock
@@ -223,7 +224,8 @@ class Expiry:
         return True
 
     def _end_in_custody(self, queue: Queue, found: list[tuple[int, bytes]]) -> None:
-        """Messages whose numbers somebody may wait for: a tombstone takes the place of one that is on its way."""
+        """Ends expired messages in custody, whose numbers a destination may wait for: a tombstone replaces one in
+        transit."""
         done: list[int] = []
         for sequence, value in found:
             if queue.in_transit:
@@ -241,7 +243,7 @@ class Expiry:
             self._turns.gathered.decided.append(CountExpired(self._turns.event, queue.queue_id, done))
 
     def _decided(self, effect: CountExpired, stored: bool) -> None:
-        """The turn in which they ended is on disk, or was undone and they are as they were."""
+        """The turn in which they ended is on disk, or was undone."""
         queue, sequences = self._catalog.by_id.get(effect.queue_id), effect.sequences
         if queue is None:
             return
@@ -253,14 +255,14 @@ class Expiry:
             queue.look_again(sequences)
 
     def _unhide(self, effect: UnhideExpired) -> None:
-        """They are off the disk."""
+        """They have left the disk."""
         for queue_id, sequences in effect.gone:
             queue = self._catalog.by_id.get(queue_id)
             if queue is not None:
                 queue.hidden.difference_update(sequences)
 
     def _ended(self, queue: Queue) -> None:
-        """Where nothing with a time to live is left, a restart need not look."""
+        """If no entry with a time to live is left, a restart need not examine the queue."""
         if queue.expiring or any(scan.queue is queue for scan in self._unread):
             return
         self._work.wheel.walled.pop(queue, None)
@@ -269,7 +271,7 @@ class Expiry:
 
 
 def _entries(queue: Queue, scan: Scan) -> tuple[list[tuple[int, bytes]], bool]:
-    """What is to be looked at next, at most a block, the first entry whatever its size; whether that is the last."""
+    """The next entries to examine, at most a block and at least one entry; and whether they are the last."""
     if not queue.config.durable:
         ephemeral = queue.ephemeral
         end = min(scan.end, queue.visible)  # what a scan of memory has is one block

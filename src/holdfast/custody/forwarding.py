@@ -1,7 +1,6 @@
-"""Custody on its way through: where what is for other nodes goes next, and what comes back (CUSTODY, "Transit").
-
-Rules of this file: the table is given from outside and may change at any moment; a message in transit is judged by
-its hop number alone, copies are its destination's business.
+"""Custody in transit: the next hop of messages for other nodes, and messages that come back (CUSTODY, "Transit"). Rules
+of this file: the table is given from outside and may change at any moment; for a message in transit only the hop number
+counts, and its destination detects copies.
 """
 
 from collections import deque
@@ -35,17 +34,17 @@ from holdfast.state.catalog import Catalog
 from holdfast.state.room import Room
 
 PASSED_BYTES: Final = 512
-"""Of an entry that was handed on, what is remembered beside its trace: identity, address, a short message-id."""
+"""Bytes that are remembered of a forwarded entry besides its trace: identity, address, a short message-id."""
 
 RESERVE_BYTES: Final = 1024 * 1024
-"""What of the store's reserve transit may use beside that of arrivals for this node, each queue its share."""
+"""Bytes of the store's reserve that transit may use besides that of arrivals for this node; each queue has a share."""
 
 TIGHT_CREDIT: Final = 16
 """The credit of a link whose queue may still use its share of the reserve."""
 
 
 def place_in(trace: bytes, store: bytes) -> int:
-    """Where in a trace, as entries hold it, that store's 16 bytes stand first; -1 where it was not passed."""
+    """The first offset of that store's 16 bytes in a trace as entries hold it; -1 if the store was not passed."""
     at = trace.find(store)
     while at > 0 and at % 16:
         at = trace.find(store, at + 1)
@@ -53,14 +52,13 @@ def place_in(trace: bytes, store: bytes) -> int:
 
 
 Passed = tuple[bytes, str, str, int]
-"""What was handed on, for those who ask where it is: the entry's beginning, its destination, the neighbour, and when,
-in ms of wall time. A plain tuple: one is made for each message."""
+"""A forwarded message, for `where`: the entry's beginning, its destination, the neighbour, and when, in ms of wall
+time. A plain tuple, because one is made for each message."""
 
 
 class Bringer(Refilled, Protocol):
-    """A neighbour's link that brings messages for `destination`, which is another node than this. `way`: the origin
-    last noted as coming this way, and when, as `Receipts.ways` counts. `onward`: the transmission queue that it
-    fills."""
+    """A neighbour's link with messages for `destination`, which is another node. `way`: the origin last recorded as
+    arriving by this link, and when, as `Receipts.ways` counts. `onward`: the transmission queue that it fills."""
 
     neighbour: str
     destination: str
@@ -89,7 +87,7 @@ class Forwarding:
         version: int,
         changed: Callable[[], None],
     ) -> None:
-        """`version`: of the table at first. `changed` is called when the table is another one."""
+        """`version`: of the first table. `changed` is called when the table has changed."""
         self._config = config
         self._clock = clock
         self._catalog = catalog
@@ -107,36 +105,36 @@ class Forwarding:
         self._directory: Directory | None = None
         self.table = dict(config.forwarding)
         self.version = version
-        """Told to neighbours and compared for equality alone; wall time at start sets lives apart."""
+        """Sent to neighbours and compared for equality only; it begins at the wall time of the start, so that runs
+        differ."""
         self.hop_credits = HopCredits(config.limits.credit)
         self.receipts = Receipts(config.name, self._ledger, identities, destination, hops)
         self.sent_back = SentBack(clock, catalog, log)
         self.returned = self.sent_back.by_destination
         self.passed: deque[Passed] = deque(maxlen=config.limits.passed_max)
         self.refused = 0
-        """Attaches and messages for nodes of which nothing is known."""
+        """Attaches and messages for unknown nodes."""
 
     # ------------------------------------------------------------------------------------------------ the table
 
     def routed_by(self, directory: Directory) -> None:
-        """There is a topology: its nodes are known."""
+        """Connects the topology, whose nodes are known."""
         self._directory = directory
 
     def via(self, destination: str) -> str:
-        """Where a message for `destination` goes next: as the table says of its node, else to a neighbour of that name,
-        which need not be there."""
+        """The next hop for `destination`: that of the table for its node, else a neighbour of that name, connected or
+        not."""
         node = node_of(destination)
         return self.table.get(node, node)
 
     def _next_hop(self, destination: str) -> Hop | None:
-        """None also where its virtual host may not cross there: then it waits."""
+        """The next hop; None also if the virtual host may not cross there: then messages wait."""
         hop = self._hops.get(self.via(destination))
         return hop if hop is not None and hop.may_have(destination) else None
 
     def knows(self, destination: str) -> bool:
         """Whether the node of `destination` is in the configuration (a neighbour, or with a route) or in the topology.
-
-        That something is queued for it says nothing: it may have left (ADR 0024).
+        Messages may be queued for an unknown node, because it may have left (ADR 0024).
         """
         if self.table.get(destination, destination) in self._hops:
             return True
@@ -146,7 +144,7 @@ class Forwarding:
         return self._directory is not None and self._directory.knows(node)
 
     def is_drained(self, node: str) -> bool:
-        """Whether that node takes no new messages, as far as the topology tells."""
+        """Whether the topology has that node as drained."""
         return self._directory is not None and self._directory.is_drained(node)
 
     def may_leave(self, host: str) -> bool:
@@ -154,8 +152,8 @@ class Forwarding:
         return not host or any(host in hop.hosts for hop in self._hops.values())
 
     def kept_here(self) -> Iterator[tuple[str, str]]:
-        """Destinations in virtual hosts for which messages wait that the next hop may not have, or does not know, each
-        with a line about it."""
+        """Destinations in virtual hosts whose messages wait because the next hop may not have them or does not know the
+        host; each with a line for the operator."""
         for destination, queue in self._catalog.transmissions():
             waiting, host = queue.messages - queue.tombstones, host_of(destination)
             hop = self._hops.get(self.via(destination))
@@ -168,7 +166,7 @@ class Forwarding:
                 yield destination, f"neighbour {hop.name}: {text}: its version knows no virtual hosts; upgrade it"
 
     def change(self, table: dict[str, str]) -> None:
-        """A new table: every transmission queue is pumped by its next hop's sender, and by no other."""
+        """Sets a new table: every transmission queue is pumped by its next hop's sender only."""
         accepted = {}
         for destination, via in table.items():
             if via in self._hops and destination != self._config.name:
@@ -189,12 +187,12 @@ class Forwarding:
         self._changed()
 
     def wake(self) -> None:
-        """Every transmission queue is pumped by its next hop's sender."""
+        """Has every transmission queue pumped by its next hop's sender."""
         for destination, _ in self._catalog.transmissions():
             self.steer(destination)
 
     def steer(self, destination: str) -> None:
-        """Has the transmission queue for `destination` pumped by its next hop's sender alone."""
+        """Has the transmission queue for `destination` pumped by its next hop's sender only."""
         hop = self._next_hop(destination)
         for neighbour in self._hops.values():
             sender = neighbour.senders.get(destination)
@@ -211,7 +209,7 @@ class Forwarding:
     # ------------------------------------------------------------------------------------------------ in transit
 
     def take(self, receiver: Bringer, arrival: Arrival, message_format: int) -> bool | None:
-        """True: taken into the turn, bound for the next node. None: no room, the link waits for it."""
+        """True: added to the turn, for the next node. None: no room, the link waits for it."""
         destination = receiver.destination
         ours = self._identities.store_uuid.bytes
         origin, number = arrival.identity
@@ -263,8 +261,8 @@ class Forwarding:
         return True
 
     def take_run(self, receiver: Bringer, run: ArrivedRun, payloads: Sequence[bytes], message_format: int) -> bool:
-        """As `take`, for all messages of a run at once; False where one of them needs a look of its own, or there is no
-        room for all, and nothing has changed."""
+        """As `take`, for all messages of a run at once. False, with nothing changed, if one of them must be examined
+        singly, or there is no room for all."""
         origin, ours = run.origin, self._identities.store_uuid.bytes
         if run.raw_origin == ours or ours in run.trace or len(run.trace) >= 16 * entry.TRACE_MAX:
             return False
@@ -281,7 +279,7 @@ class Forwarding:
         return True
 
     def _came_by(self, receiver: Bringer, origin: UUID, receipt: int) -> None:
-        """Remembers the way back to another node's store, and the receipt that came along; 0 is none."""
+        """Records the path back to another node's store, and the receipt that came along (0: none)."""
         receipts, destination = self.receipts, receiver.destination
         if receiver.way != (receipts.ways, origin):
             receipts.brought_by(origin, destination, receiver.neighbour)
@@ -290,7 +288,8 @@ class Forwarding:
             receipts.note(origin, destination, receipt)
 
     def _would_return(self, destination: str, went_by: bytes) -> bool:
-        """Whether what came back would go the way again that it came back from; not where the table has changed."""
+        """Whether a returned message would be sent again to the neighbour that returned it; not if the table has
+        changed."""
         hop = self._next_hop(destination)
         store = self._ledger.neighbour_stores.get(hop.name) if hop is not None else None
         return store is None or store.bytes == went_by
@@ -306,10 +305,9 @@ class Forwarding:
         return stone, packed.size_of(stone)
 
     def _has_room(self, queue: Queue, size: int) -> bool:
-        """Whether the store takes `size` more for `queue`; near its bound each queue still has a small share.
-
-        The share is by destination, since ways to one destination never form a circle: of the full nodes on such a
-        way, the last that holds something for it has before it one whose share is free.
+        """Whether the store has room for `size` more bytes of `queue`; near its bound each queue still has a small
+        share. The share is by destination, because routes to one destination never form a loop: so some full node on
+        the route can always send to one whose share is free.
         """
         if self._room.has(size):
             return True
@@ -335,7 +333,7 @@ class Forwarding:
     # ------------------------------------------------------------------------------------------------ what came back
 
     def version_heard(self, neighbour: Hop) -> None:
-        """That neighbour's table is another one now: what it returned, or would get, may be tried again."""
+        """That neighbour's table has changed: messages that it returned, or would get, may be tried again."""
         for destination, held in self.returned.items():
             if neighbour.name in held.by or self._next_hop(destination) is neighbour:
                 self.sent_back.try_soon(destination)

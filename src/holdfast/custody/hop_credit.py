@@ -1,18 +1,17 @@
-"""The credit of a hop whose last epoch brought more than may wait here for room (CUSTODY, "The hop", 5).
-
-Rules of this file: counts alone. A number that finds no place to wait, as `parked_bytes_max` or `streams_max` is
-reached, ends its epoch, and the sender begins the next one a second later; a queue of a few messages would take no more
-than those in each second. So a hop is given no more credit than what could wait when that happened, and more again once
-the queue has kept up for a while.
+"""The credit of a hop whose last epoch had more messages than may wait here for room (CUSTODY, "The hop", 5). Rules of
+this file: counts only. A message that finds no place to wait, because `parked_bytes_max` or `streams_max` is reached,
+ends its epoch, and the sender begins the next one a second later; so a queue with a small bound would accept no more
+than its bound in each second. To avoid that, a hop gets no more credit than the number that could wait when this
+happened, and more again once the queue has kept up for a while.
 """
 
 from typing import Final
 
 STEADY: Final = 64
-"""Numbers taken in a row while none had to wait for room, after which the credit is twice as large."""
+"""Numbers accepted in a row without waiting for room, after which the credit doubles."""
 
 HOPS_MAX: Final = 10_000
-"""Hops with reduced credit that are remembered; of more the first one begins with full credit again."""
+"""Hops with reduced credit that are remembered; beyond that the oldest gets full credit again."""
 
 
 class HopCredit:
@@ -26,7 +25,7 @@ class HopCredit:
         self._steady = 0
 
     def took(self) -> None:
-        """A number was taken."""
+        """A number was accepted."""
         self._steady += 1
         if self._steady >= STEADY:
             self._steady = 0
@@ -46,8 +45,8 @@ class HopCredits:
         self._reduced: dict[bytes, HopCredit] = {}
 
     def overflowed(self, hop: bytes, waiting: int) -> None:
-        """That hop brought one message more than the `waiting` ones that found a place to wait. Both bounds are the
-        node's: clients and other hops may have used them."""
+        """That hop had one message more than the `waiting` ones that found a place to wait. Both bounds are the node's:
+        clients and other hops may use them too."""
         self._reduced.pop(hop, None)
         if len(self._reduced) >= HOPS_MAX:
             del self._reduced[next(iter(self._reduced))]
@@ -58,7 +57,7 @@ class HopCredits:
         return hop in self._reduced
 
     def took(self, hop: bytes) -> None:
-        """A number of that hop was taken."""
+        """A number of that hop was accepted."""
         credit = self._reduced.get(hop)
         if credit is not None:
             credit.took()
@@ -72,6 +71,6 @@ class HopCredits:
             credit.waited()
 
     def credit(self, hop: bytes, room: int) -> int:
-        """What the hop may have, where there is room for so many messages of it."""
+        """The hop's credit if there is room for so many of its messages."""
         credit = self._reduced.get(hop)
         return room if credit is None else min(credit.size, room)

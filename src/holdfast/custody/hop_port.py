@@ -1,6 +1,6 @@
-"""A neighbour, as forwarding needs it: the next hop of messages, and the one that brought some.
+"""A neighbour as forwarding uses it: the next hop of messages, and the sender of others.
 
-Rules of this file: protocols alone; `custody/hop` implements them.
+Rules of this file: protocols only; `custody/hop` implements them.
 """
 
 from collections.abc import Mapping
@@ -9,20 +9,19 @@ from uuid import UUID
 
 
 class HopSender(Protocol):
-    """Our end of a neighbour's hop for one destination. `retry_at`: when it asks for a link again; None where nothing
-    keeps it from one."""
+    """The sender of a hop to a neighbour for one destination. `retry_at`: when it tries to attach again; None if
+    nothing prevents it."""
 
     retry_at: float | None
 
     def stop(self) -> None:
-        """The way to its destination is another one now."""
+        """The route to its destination has changed."""
 
 
 class Hop(Protocol):
-    """A neighbour, as the next hop of messages and as the one that brought some.
-
-    `senders` by destination. `brings`: (origin, destination) of what it was the last to bring. `told`: the last mark
-    that it was told in this session, by (destination, origin).
+    """A neighbour, as the next hop of messages and as the sender of others. `senders` by destination. `brings`:
+    (origin, destination) pairs whose last message came from it. `told`: the last mark sent to it in this session, by
+    (destination, origin).
     """
 
     brings: dict[tuple[UUID, str], None]
@@ -39,7 +38,7 @@ class Hop(Protocol):
         """Whether messages for that destination may cross to it, and from it."""
 
     def takes(self, destination: str) -> bool:
-        """Whether they may, and its version knows such destinations."""
+        """Whether they may, and it supports such destinations."""
 
     @property
     def senders(self) -> Mapping[str, HopSender]: ...
@@ -47,4 +46,4 @@ class Hop(Protocol):
         """The sender for that destination, which pumps its transmission queue from now on."""
 
     def tell_version(self) -> None:
-        """This node's table is another one."""
+        """This node's table has changed."""

@@ -1,7 +1,6 @@
-"""Entries whose dead letters are in a turn, of cursors beside which others read the queue.
+"""Entries whose dead letters are in a turn, for queues with several cursors.
 
-Rules of this file: such an entry is in the hands of a holder that stands for no consumer, until it is known whether the
-turn is stored.
+Rules of this file: a holder that is no consumer holds such an entry until it is known whether the turn was stored.
 """
 
 from collections.abc import Iterable
@@ -12,7 +11,7 @@ from holdfast.state.catalog import Catalog
 
 
 class MovingOut:
-    """Those in the hands of `holder`."""
+    """The entries held by `holder`."""
 
     def __init__(self, catalog: Catalog, holder: object) -> None:
         self._catalog = catalog
@@ -28,8 +27,8 @@ class MovingOut:
         return self.by_cursor.get(cursor, {}).keys()
 
     def decided(self, cursor: Cursor, sequences: Iterable[int]) -> list[int]:
-        """The turn is stored, or was undone: returns those of the entries that the holder still has. There are none
-        where the cursor was deleted, or where this was done before and failed later on."""
+        """The turn was stored or undone: returns those of the entries that the holder still has. There are none if the
+        cursor was deleted, or if this ran before and a later step failed."""
         moving = self.by_cursor.get(cursor, {})
         for sequence in sequences:
             moving.pop(sequence, None)

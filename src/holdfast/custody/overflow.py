@@ -1,4 +1,4 @@
-"""Subscriptions of topics that have dead letters beyond their bounds (docs/adr/0096).
+"""Subscriptions of topics that make dead letters beyond their bounds (docs/adr/0096).
 
 Rules of this file: the oldest messages that no link holds become dead letters, a bounded number in each turn; they stay
 while there is no room for that. They leave the subscription with the batch that has their dead letters.
@@ -16,7 +16,7 @@ from holdfast.state.catalog import Catalog
 
 
 class Overflow:
-    """Makes dead letters of what subscriptions may not have."""
+    """Makes dead letters of messages beyond subscriptions' bounds."""
 
     def __init__(self, catalog: Catalog, work: Work[Queue], links: LinkTables, dead_lettering: DeadLettering) -> None:
         self._catalog = catalog
@@ -44,7 +44,7 @@ class Overflow:
                 overfull[cursor] = what
 
     def _step(self, cursor: Cursor, count_max: int) -> int | None:
-        """The share of one: how many it moved; None where nothing is left to do."""
+        """Does the share of one subscription; returns how many it moved, None if nothing is left to do."""
         topic = self._catalog.queues.get(cursor.queue.key)
         bounds = topic.limited.get(cursor) if isinstance(topic, Topic) else None
         if not isinstance(topic, Topic) or bounds is None or bounds.when_full != DEAD_LETTER:

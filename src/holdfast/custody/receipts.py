@@ -1,8 +1,5 @@
-"""Receipts on their way: what each destination says that it has, told to where the messages came from (CUSTODY, "End to
-end").
-
-Rules of this file: what is kept of other nodes' messages is bounded, and to lose it costs a later receipt, never a
-message.
+"""Receipts: the marks of destinations, passed back to the origins of the messages (CUSTODY, "End to end"). Rules of
+this file: state about other nodes' messages is bounded; losing it delays a receipt, and never loses a message.
 """
 
 from collections.abc import Mapping
@@ -17,7 +14,7 @@ from holdfast.custody.names.identity import Identities
 from holdfast.state.ledger import Ledger
 
 PAIRS_MAX: Final = 10_000
-"""(origin, destination) pairs of which it is remembered who brought them, and the last mark."""
+"""(origin, destination) pairs for which the last sender and the last mark are remembered."""
 
 
 class Receipts:
@@ -32,12 +29,12 @@ class Receipts:
         self._destination = destination
         self._hops = hops
         self.brought: dict[tuple[UUID, str], str] = {}
-        """(origin, destination) -> the neighbour that last brought such a message: the way back for its receipts."""
+        """(origin, destination) -> the neighbour that sent the last such message: the path back for its receipts."""
         self.ways = 0
-        """Counts the changes of `brought`, for those who remember what stands there."""
+        """Counts the changes of `brought`, for links that remember its entries."""
 
     def brought_by(self, origin: UUID, destination: str, neighbour: str) -> None:
-        """Remembers the way back. After a restart it is learnt anew with the next message that passes."""
+        """Records the path back. After a restart the next message that passes records it again."""
         pair = (origin, destination)
         before = self.brought.get(pair)
         if before == neighbour:
@@ -57,10 +54,9 @@ class Receipts:
         neighbour.told.pop((pair[1], pair[0]), None)
 
     def note(self, origin: UUID, destination: str, mark: int) -> None:
-        """The highest word of `destination` on that origin which passed here, either way.
-
-        It is stored, a row for each pair in a batch that is written anyway, and goes along with each message of that
-        origin: so a destination with a new disk begins there, whichever node restarted in between.
+        """Records the highest mark of `destination` for that origin that passed here, in either direction. It is
+        stored, a row for each pair in a batch that is written anyway, and sent along with each message of that origin:
+        so a destination with a new disk begins there, whichever node restarted in between.
         """
         passing = self._ledger.passing
         if mark <= passing.get((origin, destination), 0):
@@ -70,17 +66,17 @@ class Receipts:
         self._ledger.put_passing(origin, destination, mark)
 
     def receipt_for(self, origin: bytes, destination: str) -> int:
-        """What goes along with a message of that store as the last known receipt; 0 where none is known."""
+        """The last known receipt, which is sent along with a message of that store; 0 if none is known."""
         ledger = self._ledger
         if origin == self._identities.store_uuid.bytes:
             return ledger.receipts.get(destination, 0)
         return ledger.passing.get((entry.uuid_of(origin), destination), 0) if ledger.passing else 0
 
     def hear_mark(self, neighbour: Hop, destination: str, origin: UUID, mark: int) -> None:
-        """A row of a control message. Passed on at most once for each value, and so never in a circle."""
+        """Handles a row of a control message. Each value is passed on at most once, so never in a circle."""
         if node_of(destination) == self._name or mark <= 0 or not neighbour.takes(destination):
             return
-        if (origin, destination) in neighbour.brings:  # it need not hear its own words
+        if (origin, destination) in neighbour.brings:  # it need not get its own marks
             neighbour.told[destination, origin] = max(mark, neighbour.told.get((destination, origin), 0))
         if origin == self._identities.store_uuid:
             self._identities.receipt(destination, mark)
@@ -88,10 +84,9 @@ class Receipts:
             self.note(origin, destination, mark)
 
     def marks_for(self, neighbour: Hop, rows_max: int, *, at_first: bool) -> list[tuple[str, UUID, int]]:
-        """(destination, origin, mark) that the neighbour has not been told: of its own store, and of what it brought.
-
-        `at_first` looks for all of its own store, ahead of the others: should that have been rolled back, it must hear
-        so before it sends.
+        """Marks that were not yet sent to the neighbour, as (destination, origin, mark): those of its own store, and of
+        messages that it sent. `at_first` returns all of its own store first: if that was rolled back, it must get them
+        before it sends.
         """
         name, stored, passing = self._name, self._destination.stored_marks, self._ledger.passing
         store = self._ledger.neighbour_stores.get(neighbour.name)
@@ -111,5 +106,5 @@ class Receipts:
         return rows
 
     def arrived(self, origin: UUID, destination: str, neighbour: str) -> None:
-        """A message for this very node came by that neighbour: so its receipts go back."""
+        """A message for this node came from that neighbour: its receipts go back there."""
         self.brought_by(origin, destination, neighbour)

@@ -1,8 +1,8 @@
-"""What links that ended held, on its way back to its places: a bounded number in each turn.
+"""Requeues the entries of links that ended, a bounded number in each turn.
 
-Rules of this file: few go back at once, so that the end of most links is over when it is told. What waits here is in
-the hands of its link, though that is gone: nobody else has it, and a restart shows it again. A connection may have held
-millions; nobody waits for the end of that.
+Rules of this file: the entries of most links are requeued at once. Entries that wait here still count as held by their
+link: no other consumer gets them, and a restart offers them again. A connection may have held millions; nothing waits
+for the end of that.
 """
 
 from collections import deque
@@ -15,13 +15,13 @@ from holdfast.broker.cursors.entry_consumer import EntryConsumer
 from holdfast.state.catalog import Catalog
 
 GIVEN_BACK_MAX: Final = 10_000
-"""Entries that go back in one turn: some 10 ms."""
+"""Entries that are requeued in one turn: some 10 ms."""
 
 
 @dataclass(slots=True)
 class Return:
-    """`sequences`: what is left, in the order of its going; what is no more in the consumer's hands is passed over.
-    `find`: looks for it when its turn has come, where that was not done yet."""
+    """`sequences`: the rest, in order; those that the consumer no longer holds are skipped. `find`: finds them when
+    their turn has come, if that was not done yet."""
 
     consumer: EntryConsumer
     cursor: Cursor
@@ -37,7 +37,7 @@ class Return:
 
 
 class Returns:
-    """Gives back what links that ended held, a bounded number each turn."""
+    """Requeues the entries of links that ended, a bounded number each turn."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
@@ -50,7 +50,8 @@ class Returns:
         return bool(self.waiting) or self._left < GIVEN_BACK_MAX
 
     def requeue(self, consumer: EntryConsumer, cursor: Cursor, sequences: list[int], *, failed: bool) -> None:
-        """What of these is in the hands of `consumer`, which is gone, goes back; `failed`: as `Cursor.requeue`."""
+        """Requeues those of these entries that `consumer`, whose link has ended, still holds. `failed`: as
+        `Cursor.requeue`."""
         if self.waiting or len(sequences) > self._left:
             self.waiting.append(Return(consumer, cursor, deque(sequences), failed))
         elif sequences:
@@ -66,7 +67,7 @@ class Returns:
             self.requeue(consumer, cursor, find(), failed=True)
 
     def step(self) -> None:
-        """This turn's share."""
+        """Does this turn's share."""
         left = GIVEN_BACK_MAX
         while self.waiting and left > 0:
             item = self.waiting[0]
@@ -82,7 +83,7 @@ class Returns:
         self._left = max(0, left)
 
     def stop(self) -> None:
-        """The node stops: all of it is back in its places."""
+        """The node stops: requeues everything."""
         for item in self.waiting:
             if self._catalog.has_cursor(item.cursor):
                 self._back(item.consumer, item.cursor, list(item.remaining()), item.failed)

@@ -1,7 +1,7 @@
 """Messages that came back, because a neighbour's route leads over this node: held until a route changes (CUSTODY,
 "Transit").
 
-Rules of this file: what is kept beside the entries is bounded, and to lose it costs a retry, never a message.
+Rules of this file: the state besides the entries is bounded; losing it costs a retry, never a message.
 """
 
 from dataclasses import dataclass, field
@@ -13,27 +13,29 @@ from holdfast.state.catalog import Catalog
 from holdfast.state.turns import Undone
 
 HELD_MAX: Final = 10_000
-"""Returned messages held for one destination; beyond it nothing new is sent there, and nothing returned is taken."""
+"""Returned messages held for one destination; beyond it nothing new is sent there, and no returned message is
+accepted."""
 
 RETURN_S: Final = (0.5, 60.0)
-"""The first and the longest wait before what was returned is sent again once a table changed. The longest is also
-how long it is held where nothing is heard to have changed: in a longer loop it may have, out of earshot."""
+"""The first and the longest wait before returned messages are sent again after a table changed. The longest is also how
+long they are held without a known change, because in a longer loop a table may have changed at a node that does not
+report to this one."""
 
 
 @dataclass(slots=True)
 class Returned:
-    """What came back of one destination's messages, by sequence in its transmission queue, and when it goes again."""
+    """The returned messages of one destination, by sequence in its transmission queue, and when they are sent again."""
 
     due: float
     sequences: dict[int, None] = field(default_factory=dict)
     by: dict[str, None] = field(default_factory=dict)
-    """Neighbours that returned some of it."""
+    """Neighbours that returned some of them."""
     attempts: int = 0
     sent_again_at: float = 0.0
 
 
 class SentBack:
-    """`by_destination`: what came back."""
+    """`by_destination`: the returned messages."""
 
     def __init__(self, clock: Clock, catalog: Catalog, log: Log) -> None:
         self._clock = clock
@@ -63,7 +65,7 @@ class SentBack:
         return held is not None and sequence in held.sequences
 
     def held(self, destination: str) -> int:
-        """How many messages are held; at HELD_MAX nothing new is sent the same way."""
+        """How many messages are held; at HELD_MAX nothing new is sent by the same route."""
         held = self.by_destination.get(destination)
         return 0 if held is None else len(held.sequences)
 
@@ -72,7 +74,7 @@ class SentBack:
         self.by_destination.pop(destination, None)
 
     def undo(self, undone: Undone) -> None:
-        """What those turns appended never was, and is not among what was returned."""
+        """Undoes those turns: entries that they appended are not among the returned ones."""
         by_id = self._catalog.by_id
         for turn in undone.turns if self.by_destination else ():
             for queue_id, sequence, _ in turn.batch.appends:
@@ -84,7 +86,7 @@ class SentBack:
                     held.sequences.pop(sequence, None)
 
     def try_soon(self, destination: str) -> None:
-        """A table has changed: what came back of that destination's messages may be sent again."""
+        """A table has changed: returned messages of that destination may be sent again."""
         held = self.by_destination[destination]
         first, longest = RETURN_S
         if held.sequences:

@@ -1,4 +1,4 @@
-"""What holds of custody at its destination and where it begins, after every event (docs/adr/0020).
+"""Invariants of custody at its destination and at its origin (docs/adr/0020).
 
 Rules of this file: reads, never changes; BrokenInvariant says what contradicts what.
 """
@@ -25,7 +25,7 @@ from holdfast.state.validation import Entries
 
 
 def origins(entries: Entries, destination: Destination, catalog: Catalog) -> None:
-    """What waits lies in `$waiting`, and nothing is both waited for and finished."""
+    """Waiting messages are in `$waiting`, and no number is both waiting and finished."""
     all_held = {queue.host: queue for queue in catalog.queues.values() if queue.kind is QueueKind.WAITING}
     waiting: Counter[str] = Counter()
     for origin in catalog.ledger.all_origins():
@@ -58,7 +58,7 @@ def origins(entries: Entries, destination: Destination, catalog: Catalog) -> Non
 
 
 def _groups(origin: Origin, where: str) -> None:
-    """What waits for its group is counted there, and what waits for nothing is known."""
+    """Messages that wait for their group are counted there, and messages that wait for nothing are known."""
     waiting, members = origin.waiting, set[int]()
     for first, group in origin.groups.by_first.items():
         numbers = group.members.keys()
@@ -75,7 +75,7 @@ def _groups(origin: Origin, where: str) -> None:
 
 
 def identities(entries: Entries, identities: Identities, catalog: Catalog) -> None:
-    """No number that lies in a transmission queue is still to be given."""
+    """No number in a transmission queue is still to be given."""
     for destination, queue in catalog.transmissions():
         must(queue.host == host_of(destination), f"{destination}: its queue is another host's", queue.host)
         numbers = [
@@ -89,7 +89,7 @@ def identities(entries: Entries, identities: Identities, catalog: Catalog) -> No
 
 
 def delivery_limits(limits: DeliveryLimits, catalog: Catalog, turns: Turns, work: Work[Queue]) -> None:
-    """What is delivered no more is on its way to the dead letters, and failed deliveries that count are stored."""
+    """Entries that exceeded `deliveries_max` are being dead-lettered, and counted failed deliveries are stored."""
     in_flight = turns.in_flight
     for queue in catalog.queues.values():
         for cursor in queue.cursors:
@@ -120,7 +120,7 @@ def delivery_limits(limits: DeliveryLimits, catalog: Catalog, turns: Turns, work
 
 
 def expired(catalog: Catalog, turns: Turns, by_hand: Iterable[tuple[int, int]]) -> None:
-    """What expired is hidden until it is off the disk, and no longer. `by_hand`: the same of what an operator moved or
+    """Expired entries are hidden exactly until they are off the disk. `by_hand`: entries that an operator moved or
     deleted, as (queue id, sequence)."""
     leaving: dict[int, set[int]] = {}
     for queue_id, sequence in by_hand:
@@ -136,7 +136,7 @@ def expired(catalog: Catalog, turns: Turns, by_hand: Iterable[tuple[int, int]]) 
 
 
 def delays(entries: Entries, held: Delays, catalog: Catalog) -> None:
-    """What is delayed has a time at which it is looked at."""
+    """Each delayed message has a time at which it is examined."""
     for queue in catalog.queues.values():
         lies = entries.get(queue.queue_id, {}) if queue.kind is QueueKind.DELAYED else {}
         of_host = held.by_host.get(queue.host)

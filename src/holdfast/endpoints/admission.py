@@ -1,7 +1,7 @@
-"""What clients bring and a full queue refuses, counted by client and priority; and who waits until a band opens
-(docs/pacing.md, "All at once").
+"""Counts messages of clients that full queues refuse, by client and priority; and keeps the queues with a full band
+whose producers wait (docs/pacing.md, "When all clients burst").
 
-Rules of this file: counts are for people, in memory alone, and bounded; nothing is decided by them.
+Rules of this file: counts are for `status`, in memory only, and bounded; no decision depends on them.
 """
 
 from typing import Any, Final, NamedTuple
@@ -17,16 +17,16 @@ ROWS_MAX: Final = 2_000
 """Rows of refusals; further clients of a queue count as one, OTHERS."""
 
 ROWS_TOLD_MAX: Final = 200
-"""Rows that `status` tells of, those with most messages."""
+"""Rows in `status`, those with most messages."""
 
 OTHERS: Final = "(others)"
 
 CLIENT_CHARACTERS_MAX: Final = 100
-"""Of a client's name: its peer chose it."""
+"""Characters of a client's name, which the peer chooses."""
 
 
 class Key(NamedTuple):
-    """Of a row: a queue's host and name, the client, and the priority of what was refused."""
+    """Identifies a row: a queue's host and name, the client, and the priority of the refused messages."""
 
     host: str
     queue: str
@@ -35,8 +35,8 @@ class Key(NamedTuple):
 
 
 class Admission:
-    """`refused`: messages and bytes by row. `waiting`: queues of which a band is full, and its priority, until the
-    whole queue is open to it; and the queue whose producers wait for that, which is another one for copies."""
+    """`refused`: messages and bytes by row. `waiting`: queues with a full band and its priority, until the whole queue
+    is open to that priority; and the queue whose producers wait, which differs for copies."""
 
     def __init__(self, clock: Clock, catalog: Catalog) -> None:
         self._clock = clock
@@ -47,7 +47,7 @@ class Admission:
     # ------------------------------------------------------------------------------------------------ refusals
 
     def refuse(self, queue: Queue, peer: Peer, priority: int, size: int) -> None:
-        """A message that the peer brought found no room in the queue, and is rejected."""
+        """Counts a message of the peer that is rejected because it found no room in the queue."""
         priority = min(priority, PRIORITY_MOST)
         queue.refused_total += 1
         queue.refused_bytes += size
@@ -62,7 +62,7 @@ class Admission:
         self.refused[key] = messages + 1, size_before + size
 
     def told(self, host: str) -> list[dict[str, Any]]:
-        """What `status` tells of that host's refusals, most messages first."""
+        """The rows of `status` for that host's refusals, most messages first."""
         rows = sorted((-count, key, size) for key, (count, size) in self.refused.items() if key.host == host)
         return [
             {
@@ -75,8 +75,8 @@ class Admission:
     # ------------------------------------------------------------------------------------------------ bands that open
 
     def wait(self, queue: Queue, priority: int, whose: Queue | None = None) -> None:
-        """Somebody has messages of that priority for the queue and is given less credit than it has room, or waits.
-        `whose`: the queue to which they send, where the other one only gets copies."""
+        """A producer has messages of that priority for the queue, and waits or gets less credit than the queue has
+        room. `whose`: the queue to which it sends, if `queue` only gets copies."""
         if queue.bands is not None and queue.bands.part(priority, self._clock.now) < 1:
             self.waiting[queue, priority, whose or queue] = None
 
@@ -97,7 +97,7 @@ class Admission:
 
 
 def client_of(peer: Peer) -> str:
-    """The user as whom it came, or else the container that it says it is."""
+    """The user of its login, or else its container-id."""
     user = peer.amqp.authenticated_user
     opened = peer.amqp.remote_open
     name = user or ("" if opened is None else str(opened.container_id))
@@ -105,7 +105,7 @@ def client_of(peer: Peer) -> str:
 
 
 def full_text(queue: Queue, size: int, priority: int) -> str:
-    """Why a message of that size and priority finds no room in the queue."""
+    """The text that a message of that size and priority finds no room in the queue."""
     text = f"{queue.messages} messages, {queue.bytes_held} bytes"
     if queue.fits(size):
         return f"queue {queue.name!r} has no more room for priority {priority}: {text}"
@@ -113,8 +113,9 @@ def full_text(queue: Queue, size: int, priority: int) -> str:
 
 
 class Offered:
-    """The priority by which a link is given credit: the highest of its last messages, SPAN to 2 * SPAN of them. Until
-    one has come it is the highest: who brings high priorities alone could not show it without credit."""
+    """The priority by which a link gets credit: the highest of its last messages, SPAN to 2 * SPAN of them. Before the
+    first message it is the highest priority, because without credit a link could not show that it has only urgent
+    messages."""
 
     SPAN: Final = 64
 
@@ -125,7 +126,7 @@ class Offered:
         self._count = 0
 
     def came(self, priority: int, count: int = 1) -> None:
-        """`count` messages came, the highest of that priority."""
+        """Counts `count` messages, the highest of that priority."""
         self._now = max(self._now, priority)
         self._count += count
         if self._count >= self.SPAN:

@@ -22,8 +22,8 @@ from holdfast.state.catalog import Catalog
 from holdfast.state.turns import Turns
 
 ASKED_MAX: Final = 256
-"""Requests that wait for the end of a purge, or of what is queued for a node that left, all together; one more is
-refused."""
+"""Requests that wait for the end of a purge, or of the deletion of messages for a node that left, all together; one
+more is refused."""
 
 
 @dataclass(slots=True)
@@ -105,7 +105,7 @@ class BackgroundJobs:
 
     @property
     def busy(self) -> bool:
-        """Whether the next turn has something to do here, or where what waits moves on
+        """Whether the next turn has something to do here, or waiting messages to move
         (custody/arrival/destination.py)."""
         own = (
             self.purges
@@ -118,7 +118,7 @@ class BackgroundJobs:
 
     @property
     def full(self) -> bool:
-        """Whether as many wait for the end of something as may."""
+        """Whether the maximum number of requests waits."""
         return sum(len(purge.told) for purge in self.purges.values()) + self._departures.asked >= ASKED_MAX
 
     def purge(self, queue: Queue, told: Callable[[int], None]) -> None:

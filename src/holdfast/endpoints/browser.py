@@ -23,16 +23,17 @@ from holdfast.links.outgoing import Offered, OutgoingParts, refuse_transaction, 
 from holdfast.peers.peer import Peer
 
 BROWSE_LIMIT: Final = 256
-"""Entries that a reader by sequence is given when it is offered its queue; as many it may pass."""
+"""Entries that a reader by sequence gets when it is offered its queue; it may skip as many."""
 
 
 @dataclass(slots=True)
 class Looked:
-    """What a reader read when it was offered its queue. `size`: bytes of entries that it was sent or passed over."""
+    """The entries that a reader read when it was offered its queue. `size`: bytes of entries that were sent or
+    skipped."""
 
     sent: int = 0
     passed: int = 0
-    """Entries that had expired, or that its selector leaves out."""
+    """Entries that had expired, or that its selector does not match."""
     size: int = 0
     waits: bool = False
     """It ended for want of credit, or because the connection takes no more."""
@@ -74,14 +75,14 @@ class ReaderLink(Offered):
     ) -> None:
         super().__init__(parts, peer, link, queue)
         self.browsing = start is None
-        """By sequence the same range is the same messages, again and again; who browses sees none that has expired."""
+        """A range by sequence always has the same messages; a browser does not see expired ones."""
         self.position = start or 0
         self.end = end
         self.selector = selector
         self.presettled = settled
         self.tells_path = tells_path
         self.following = -1
-        """The entry at the position or next behind it, as it was when it was looked for and could not be sent."""
+        """The entry at the position or the next one, as it was when it could not be sent."""
         self.large: LargeSend | None = None
         parts.links.readers_of(queue)[self] = None
 

@@ -32,10 +32,10 @@ from holdfast.state.turns import Turns
 from holdfast.units import MIB
 
 RUN_BYTES_MAX: Final = 2 * MIB
-"""The longest entry of a run: any that is held whole, which `stream_bytes` bounds, unless that was set higher."""
+"""The longest entry of a run: any that is not streamed, unless `stream_bytes` was set higher."""
 
 WAIT_TURNS: Final = 32
-"""Turns in a row without a message that a drain waits while another consumer is handed what is next."""
+"""Turns in a row without a message for which a drain waits while another consumer gets the next entry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +76,9 @@ class ConsumerLink(Offered):
         self.excluded: set[int] = set()
         self.held = 0
         self.held_bytes = 0
-        """Of what it holds unsettled, as the queue counts it."""
+        """Bytes of its unsettled entries, as the queue counts them."""
         self.settling = 0
-        """What it rejected or annotated and is on its way (settlements.py): until then it counts as if it were held."""
+        """Entries that it rejected or annotated and that are not processed yet (settlements.py); they count as held."""
         self.provisional: dict[int, Take] = {}
         """By sequence: deliveries that a transaction takes, and that their peer has not settled."""
         self.use = peer.use
@@ -282,7 +282,7 @@ class ConsumerLink(Offered):
             return  # not an outcome: the delivery stays open (amqp/session/session.py)
         self.held -= len(contexts)
         if self.large is not None and self.large.context in contexts:
-            self.large.stop()  # it has been told already
+            self.large.stop()  # it has got it already
         if isinstance(state, Accepted):
             cursor.finish(contexts)
             self._settled(cursor.finished_bytes)
@@ -328,7 +328,7 @@ class ConsumerLink(Offered):
         self.count_held(size)
 
     def take_away(self, sequence: int, size: int) -> None:
-        """The link does not hold the delivery any more."""
+        """Removes the delivery from those that the link holds."""
         self.held -= 1
         self._settled(size)
 
@@ -338,7 +338,7 @@ class ConsumerLink(Offered):
             self.cursor.exclusions.exclude(self, [sequence])
 
     def all_settled(self) -> None:
-        """No entry that it rejected or annotated waits in settlements.py any more; the effects are on disk with the
+        """All entries that it rejected or annotated were processed in settlements.py; the effects are on disk with the
         next commit."""
 
     def check_excluded(self) -> None:
@@ -379,7 +379,7 @@ class ConsumerLink(Offered):
         return mine
 
     def let_go(self) -> None:
-        """The link holds nothing any more."""
+        """The link releases everything that it holds."""
         self.held = 0
         self._settled(self.held_bytes)
         if self.use is not None:

@@ -1,4 +1,4 @@
-"""What a drain waits for: whether a queue has anything that the draining link may still get (AMQP 1.0 §2.6.7).
+"""Whether a queue has anything that a draining link may still get (AMQP 1.0 §2.6.7).
 
 Rules of this file: a drain is answered within bounded time. It waits for messages that the node is about to send. It
 does not wait for anything that may last: messages that the link cannot have, actions of the peer, a stalled disk, a

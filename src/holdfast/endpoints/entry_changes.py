@@ -35,7 +35,7 @@ class Unchangeable(Exception):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UnhideDeleted(Effect):
-    """A deleted entry has left the disk, and need not be hidden any more."""
+    """A deleted entry has left the disk, and need no longer be hidden."""
 
     queue_id: int
     sequence: int

@@ -1,7 +1,8 @@
-"""Urgent messages of a client's link pass lower ones of it that wait for room (docs/adr/0086-urgent-messages-pass.md).
+"""Urgent messages of a client's link overtake less urgent ones of the same link that wait for room
+(docs/adr/0086-urgent-messages-pass.md).
 
 Rules of this file: only at a queue with room by priority that blocks. Within a band the order stays; a lower message
-never passes a higher one; and of a link that waits with OVERTAKEN_MAX messages nothing passes any more.
+never overtakes a higher one; if OVERTAKEN_MAX messages of a link wait, no further message overtakes them.
 """
 
 from collections.abc import Iterable
@@ -28,7 +29,7 @@ def band_of(priority: int) -> int:
 
 
 def priority_of(delivery: Delivery, told_max: int) -> int:
-    """By its header; the lowest where that cannot be read, which its link finds out."""
+    """The priority from its header; the lowest if that cannot be read, which its link finds later."""
     try:
         header = split(delivery.payload, told_max).header
     except RemoteProtocolError:
@@ -37,7 +38,8 @@ def priority_of(delivery: Delivery, told_max: int) -> int:
 
 
 class Lanes:
-    """What of one link waits, by band. Its owner adds what it parks, and removes what it takes."""
+    """The waiting messages of one link, by band. Its owner adds messages that it parks, and removes those that it
+    stores."""
 
     __slots__ = ("_bands", "_counts")
 
@@ -56,14 +58,14 @@ class Lanes:
 
     @property
     def highest(self) -> int:
-        """The highest band of which something waits; -1 where nothing does."""
+        """The highest band with waiting messages; -1 if there are none."""
         return max((band for band, count in enumerate(self._counts) if count), default=-1)
 
     def knows(self, delivery: Delivery) -> bool:
         return delivery.delivery_id in self._bands
 
     def in_order(self, waiting: Iterable[Delivery]) -> list[Delivery]:
-        """The highest band first, each in the order in which it came."""
+        """The messages, the highest band first, each band in the order of arrival."""
         return sorted(waiting, key=lambda delivery: -self._bands[delivery.delivery_id])
 
 
@@ -82,8 +84,8 @@ class OvertakingIntake(Intake):
 
     @property
     def may_pass(self) -> bool:
-        """Whether a message of this link may be taken before another one of it that waits. A large one keeps its place,
-        and so do all where their numbers would leave too many gaps."""
+        """Whether a message of this link may be stored before another one that waits. A large one keeps its place, and
+        so do all if their numbers would leave too many gaps."""
         producer, parts = self.producer, self.parts
         if self.queue.bands is None or not self.may_wait or len(self.parked) >= OVERTAKEN_MAX:
             return False
@@ -108,7 +110,7 @@ class OvertakingIntake(Intake):
         super()._waits_no_more(item)
 
     def delivered(self, delivery: Delivery) -> None:
-        """One of a higher band than all that wait passes them."""
+        """Handles a delivery; one of a higher band overtakes all that wait."""
         if self.parked and not self.unchecked and self.may_pass and self._is_higher(delivery):
             self.peer.amqp.took(MESSAGE)
             if not self._refuse(delivery) and not self.take(delivery, large=None):
@@ -118,7 +120,8 @@ class OvertakingIntake(Intake):
             super().delivered(delivery)
 
     def take_parked(self) -> None:
-        """As far as possible, the highest band first; where none may pass another, in the order in which they came."""
+        """Stores parked messages as far as possible, the highest band first; if none may overtake another, in the order
+        of arrival."""
         super().take_parked()
         if len(self.parked) < 2 or self.unchecked or not self.may_pass:
             return

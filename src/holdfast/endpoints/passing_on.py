@@ -1,9 +1,10 @@
-"""What comes to a topic from another node: whether it came before, and to whom this node passes it on by static entries
+"""Messages for a topic from other nodes: whether one is a duplicate, and to which nodes static entries pass it on
 (docs/federation.md, docs/adr/0082).
 
-Rules of this file: who published a message has chosen its destinations, and nothing is chosen anew but for what a
-static entry brought. Copies are known by the publication that they tell. What finds no room to be passed on is not
-taken yet. In a circle of static entries nodes may wait for each other, so where nothing moves one goes past a bound.
+Rules of this file: the node at which a message was published has chosen its destinations; only messages that a static
+entry sent are routed again. Copies are recognised by their publication. A message that finds no room to be passed on is
+not accepted yet. In a circle of static entries nodes may wait for each other, so if nothing moves, one message exceeds
+a bound.
 """
 
 from typing import Any, Final, NamedTuple
@@ -22,14 +23,14 @@ from holdfast.state.catalog import Catalog
 from holdfast.state.turns import Turns
 
 STUCK_S: Final = 30.0
-"""How long nothing may have left a full transmission queue, while its neighbour is there, before one more message is
-passed on by it."""
+"""How long nothing may have left a full transmission queue, while its neighbour is connected, before one more message
+is put into it."""
 
 _PUBLICATION_NAME: Final = PUBLICATION.encode()
 
 
 class _Told(NamedTuple):
-    """What relays tell of a message. `publication`: which one it is; None where that is not told."""
+    """The annotations of relays on a message. `publication`: its identity; None if it has none."""
 
     publication: tuple[str, int] | None
     is_relay: bool
@@ -37,7 +38,7 @@ class _Told(NamedTuple):
 
 
 class PassingOn:
-    """Looks at each message in custody that comes to a topic."""
+    """Checks each message in custody that arrives for a topic."""
 
     def __init__(
         self,
@@ -56,11 +57,12 @@ class PassingOn:
         self._spreading = spreading
         self._duplicates = duplicates
         self.old = 0
-        """Messages of which it is not remembered any more whether they came before: they were delivered."""
+        """Messages too old for the memory of duplicates: they were delivered."""
         self.waiting: dict[Queue, tuple[float, int]] = {}
-        """Full transmission queues for which something waits: since when nothing has left them, and how many had."""
+        """Full transmission queues for which messages wait: since when no entry has left, and how many had left by
+        then."""
         self._stuck: dict[Queue, None] = {}
-        """Those into which one more goes."""
+        """Queues that accept one message beyond their bound."""
         work.arrives = self._arrives
         work.onward = self
 
@@ -96,8 +98,8 @@ class PassingOn:
     # ------------------------------------------------------------------------------------------------ room
 
     def no_room(self, topic: Queue, value: bytes, count: int) -> Queue | None:
-        """The transmission queue without room by which a message in custody is to be passed on from that topic, `count`
-        of them at once; None where there is none."""
+        """The first transmission queue without room by which `count` messages in custody must be passed on from that
+        topic; None if all have room."""
         name, federation = federated_name(topic), self._bindings.federation
         if name is None or federation is None or not (_PUBLICATION_NAME in value or federation.relays.has(name)):
             return None
@@ -115,8 +117,8 @@ class PassingOn:
         return None
 
     def is_stuck(self, queue: Queue) -> bool:
-        """Whether nothing has left that full transmission queue for long, though its neighbour is there: one more goes
-        into it."""
+        """Whether nothing has left that full transmission queue for STUCK_S although its neighbour is connected: then
+        it accepts one more."""
         if queue in self._stuck:
             return True
         _, left = self.waiting.get(queue, (0.0, -1))
@@ -128,7 +130,8 @@ class PassingOn:
         return min((since + STUCK_S for since, _ in self.waiting.values()), default=None)
 
     def tick(self, now: float) -> None:
-        """Looks at the queues from which nothing has left for so long; who asks again begins anew."""
+        """Checks the queues from which nothing has left for that long; the next request for one starts its time
+        again."""
         for queue in [queue for queue, (since, _) in self.waiting.items() if now >= since + STUCK_S]:
             _, left = self.waiting.pop(queue)
             if self._catalog.has(queue):
@@ -140,7 +143,7 @@ class PassingOn:
 
 
 def _is_full(queue: Queue, size: int, count: int) -> bool:
-    """Whether messages wait for room in it: all of those that come at once, if it can ever hold them."""
+    """Whether messages must wait for room in it: all that arrive at once, if it can ever hold them."""
     if queue.config.when_full != "block":
         return False
     if count > 1 and queue.can_hold(count, count * size):

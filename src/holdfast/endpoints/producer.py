@@ -1,6 +1,7 @@
 """Clients' producers: into a queue here, or into the transmission queue for another node (CUSTODY, "Producers").
 
-Rules of this file: at a full queue `block` parks what was already under way and gives no credit, `refuse` rejects.
+Rules of this file: at a full queue `block` parks deliveries that were already sent and gives no credit, `refuse`
+rejects.
 """
 
 from collections.abc import Container
@@ -49,25 +50,25 @@ from holdfast.state.room import Room
 from holdfast.state.turns import Turns
 
 ASKED_IN_RUNS: Final = 4
-"""Subscriptions of a topic up to which a run of messages is published at once."""
+"""Subscriptions of a topic up to which a run of messages is published as one."""
 TRANSACTION_CREDIT: Final = 64
-"""Deliveries under way that a full queue lets a connection have that has a transaction open: what they bring may fit
-where the transaction takes as much."""
+"""Credit at a full queue for a connection with an open transaction: its messages may fit if the transaction also takes
+some."""
 
 ENTRY_OVERHEAD: Final = 512
 """Bytes that an entry may have beyond its payload: its fixed part, identity, address."""
 
 
 WAITS: Final = "waits"
-"""Of a message that waits for room."""
+"""The result for a message that waits for room."""
 
 PLAIN_HEADERS_MAX: Final = 64
 """Different headers that a link remembers."""
 
 
 class PlainHeader(NamedTuple):
-    """A header that an entry keeps in its fixed part. `encoded`: as it was sent; `starts`: how a payload begins that
-    has it, and then its bare message."""
+    """A header that an entry keeps in its fixed part. `encoded`: as it was sent; `starts`: how payloads with it
+    begin."""
 
     encoded: bytes
     starts: tuple[bytes, ...]
@@ -75,7 +76,7 @@ class PlainHeader(NamedTuple):
     priority: int
 
     def head(self, heads: dict[bytes, bytes], wall_ms: int, message_format: int) -> bytes:
-        """What stands before the bare message of an entry; `heads` has those of this run."""
+        """The part of an entry before its bare message; `heads` has those of this run."""
         head = heads.get(self.encoded)
         if head is None:
             head = heads[self.encoded] = entry.plain_head(self.durable, self.priority, wall_ms, message_format)
@@ -86,8 +87,8 @@ NO_PLAIN_HEADER: Final = PlainHeader(b"", (), False, entry.PRIORITY_DEFAULT)
 
 
 def header_of(payload: bytes) -> bytes | None:
-    """The header section (§3.2.1) that a payload begins with, in the encoding that most use, b"" where it has none, and
-    None where it cannot be told at a glance."""
+    """The header section (§3.2.1) at the beginning of a payload, in the usual encoding; b"" if it has none; None if
+    only the codec can tell."""
     if payload[:3] != b"\x00\x53\x70":
         return b"" if payload[:2] == b"\x00\x53" else None
     if payload[3:4] != b"\xc0":
@@ -97,7 +98,7 @@ def header_of(payload: bytes) -> bytes | None:
 
 @dataclass(frozen=True, slots=True)
 class ProducerParts(IncomingParts):
-    """What clients' producers use beside what all use that bring messages."""
+    """What clients' producers use besides `IncomingParts`."""
 
     config: NodeConfig
     turns: Turns
@@ -117,9 +118,8 @@ class ProducerParts(IncomingParts):
 
 
 class ProducerLink(OvertakingIntake):
-    """From a client into `queue`; `destination` names the other node where `queue` is its transmission queue.
-
-    `unknown` names the other node where nothing is known of it and `queue` is the dead letters.
+    """A client's link into `queue`. `destination`: the other node, if `queue` is its transmission queue. `unknown`: the
+    other node, if it is unknown and `queue` is the dead letters.
     """
 
     parts: ProducerParts
@@ -139,7 +139,7 @@ class ProducerLink(OvertakingIntake):
         producer: Producer | None = None,
         subject: str = "",
     ) -> None:
-        """`subject`: of a topic's message without one of its own."""
+        """`subject`: for messages to a topic without one of their own."""
         super().__init__(parts, peer, link)
         self.queue = queue
         self._subject = annotate.subject_items(subject)
@@ -149,19 +149,19 @@ class ProducerLink(OvertakingIntake):
         self.producer = producer
         self._offered = Offered()
         self._plain = NO_PLAIN_HEADER
-        """That of the last message."""
+        """The header of the last message."""
         self._plain_headers: dict[bytes, PlainHeader] = {}
-        """Those of messages before it, as they were encoded."""
+        """The headers of earlier messages, by their encoding."""
         parts.links.producers_of(queue)[self] = None
 
     @property
     def _asks_many(self) -> bool:
-        """Whether each of its messages is work beyond its bytes, so that a run of them is not taken at once."""
+        """Whether each of its messages needs work beyond its bytes, so that a run of them is not stored as one."""
         return isinstance(self.queue, Topic) and self.queue.asked_for_each > ASKED_IN_RUNS
 
     @property
     def _tells_publisher(self) -> bool:
-        """Whether a subscription of its topic wants to know who published a message."""
+        """Whether a subscription of its topic needs the publisher of each message."""
         return isinstance(self.queue, Topic) and self.queue.asks_publishers
 
     def stays(self, lost: Container[Queue]) -> bool:
@@ -169,7 +169,7 @@ class ProducerLink(OvertakingIntake):
 
     @property
     def _is_spread(self) -> bool:
-        """Whether other nodes may want its messages, so that each is looked at by itself."""
+        """Whether its messages may go to other nodes, so that each is examined singly."""
         return isinstance(self.queue, Topic) and self.parts.spreading.is_spread(self.queue)
 
     # ------------------------------------------------------------------------------------------------ credit
@@ -199,8 +199,8 @@ class ProducerLink(OvertakingIntake):
             self.parts.memory.wait(self)
 
     def _withdraw(self, room: int, limit: int) -> None:
-        """Takes back credit beyond the room in its band, so that little is under way when that is full; it is asked
-        again when the whole queue is open to it."""
+        """Withdraws credit beyond the room in its band, so that few messages are in flight when that is full; refilled
+        when the whole queue is open to it."""
         if self.link.attached and self.link.credit > room + room // 8:
             self.link.grant(room)
             self.peer.touch()
@@ -208,8 +208,8 @@ class ProducerLink(OvertakingIntake):
             self.parts.admission.wait(self.queue, self._offered.priority)
 
     def _let_pass(self) -> None:
-        """While some of its messages wait, the link has credit for higher ones, as far as these have room; none where
-        it has brought no higher ones of late."""
+        """While some of its messages wait, the link has credit for more urgent ones, as far as these have room; none if
+        it has recently sent none."""
         credit = 0
         if self.may_pass and band_of(self._offered.priority) > self.lanes.highest:
             credit = self.queue.room(max(0, OVERTAKEN_MAX - len(self.parked)), self._offered.priority)
@@ -220,11 +220,11 @@ class ProducerLink(OvertakingIntake):
 
     @property
     def _waits_for_disk(self) -> bool:
-        """Whether a full disk is to this link as a full queue that blocks (docs/adr/0026)."""
+        """Whether this link treats a full disk as a full queue that blocks (docs/adr/0026)."""
         return self.may_wait and self.queue.config.when_full == "block"
 
     def _has_disk(self) -> bool:
-        """Whether credit may be given as far as the disk goes; asked again with the next word of it."""
+        """Whether the disk allows credit; called again when the disk's state changes."""
         disk = self.parts.disk
         if disk.gives_credit(self.queue) or not (disk.takes_nothing or self._waits_for_disk):
             return True
@@ -232,7 +232,8 @@ class ProducerLink(OvertakingIntake):
         return False
 
     def overflow(self, delivery: Delivery) -> None:
-        """Of a full disk a client hears `rejected`: some take `released` for success (docs/adr/0026)."""
+        """If the disk is full a client gets `rejected`, because some clients take `released` for success
+        (docs/adr/0026)."""
         if delivery.settled or not self.queue.config.durable or self._fits_disk(delivery.payload):
             super().overflow(delivery)
         else:
@@ -242,7 +243,7 @@ class ProducerLink(OvertakingIntake):
         return self.parts.room.has(len(payload) + ENTRY_OVERHEAD)
 
     def detach_with(self, reason: str, condition: str) -> None:
-        """Detaches it with the error: a newer link took its place (CUSTODY, "Producers"), or its queue is gone."""
+        """Detaches it with the error: a newer link took its place (CUSTODY, "Producers"), or its queue was deleted."""
         self.link.detach(closed=True, error=Error(Symbol(condition), reason))
         self.peer.touch()
         self.link.context = None
@@ -259,7 +260,8 @@ class ProducerLink(OvertakingIntake):
     # ------------------------------------------------------------------------------------------------ messages
 
     def delivered_all(self, run: Deliveries) -> None:
-        """The hot path: what of a run differs in its bare messages alone is taken at once, where it all fits."""
+        """The hot path: messages of a run that differ only in their bare messages are stored as one, if all of them
+        fit."""
         parts, queue = self.parts, self.queue
         payloads = run.payloads
         taken = 0
@@ -313,7 +315,7 @@ class ProducerLink(OvertakingIntake):
             super().delivered_all(run._replace(first_id=run.first_id + taken, payloads=payloads[taken:]))
 
     def _came(self, values: list[bytes]) -> int:
-        """Entries are offered to a queue with bands; the lowest priority among them."""
+        """Records the priorities of entries that arrive at a queue with bands; returns the lowest."""
         priorities = [value[2] for value in values]
         highest = max(priorities, default=0)
         if priorities:
@@ -324,7 +326,7 @@ class ProducerLink(OvertakingIntake):
         return min(priorities, default=0)
 
     def _plain_of(self, payload: bytes) -> PlainHeader:
-        """The header before a bare message, if it has nothing that makes it other than plain, and is learned once."""
+        """The header before a bare message, if it is plain; parsed once and remembered."""
         headers = self._plain_headers
         encoded = header_of(payload)
         known = None if encoded is None else headers.get(encoded)
@@ -357,7 +359,8 @@ class ProducerLink(OvertakingIntake):
 
     def _read(self, payload: bytes, *, later: bool = False) -> tuple[Sections, annotate.Annotations, Any]:
         """The message's sections, the annotations that are kept, and its producer's number as it was sent;
-        RemoteProtocolError where they cannot be read. `later`: it is published by and by, to whoever listens then."""
+        RemoteProtocolError if they cannot be read. `later`: it is published later, to the subscriptions of that
+        time."""
         told_max = self.parts.limits.annotation_bytes_max
         sections = split(payload, told_max)
         notes = annotate.strip(payload, sections, told_max) if sections.annotations[1] else annotate.NO_ANNOTATIONS
@@ -380,7 +383,7 @@ class ProducerLink(OvertakingIntake):
         return sections, notes, number
 
     def _check_delay(self, notes: annotate.Annotations) -> None:
-        """RemoteProtocolError where the message asks to be delivered later than now, and cannot be."""
+        """RemoteProtocolError if the message requests delayed delivery that is not possible."""
         clock, queue = self.parts.clock, self.queue
         wrong = delays.fault(notes.item_count, notes.items)
         if wrong is not None:
@@ -463,7 +466,7 @@ class ProducerLink(OvertakingIntake):
         return True
 
     def _no_room_elsewhere(self, branches: tuple[Branch, ...], value: bytes, size: int, priority: int) -> object:
-        """The outcome of a message of which a copy finds no room; WAITS where it waits for that; else None."""
+        """The outcome of a message if a copy for another node finds no room; WAITS if it waits for room; else None."""
         parts = self.parts
         if parts.spreading.learns(self.queue):
             if self.may_wait:
@@ -527,7 +530,8 @@ class ProducerLink(OvertakingIntake):
     # ------------------------------------------------------------------------------------------------ transactions
 
     def prepare(self, delivery: Delivery, *, large: Stream | None) -> Prepared:
-        """What a transaction keeps of the message until it is discharged; RemoteProtocolError where it is none."""
+        """The part of the message that a transaction keeps until its discharge; RemoteProtocolError for a malformed
+        message."""
         sections, notes, number = self._read(delivery.payload, later=True)
         value = self._pack(delivery, sections, notes, None, large=large)
         size = _size_of(delivery.payload, sections, notes, large=large)
@@ -545,14 +549,14 @@ class ProducerLink(OvertakingIntake):
         self.parts.transactional_work.post_large(self, stream, state)
 
     def keep(self, value: bytes, size: int) -> int:
-        """Takes the entry into the turn; its sequence."""
+        """Adds the entry to the turn; returns its sequence."""
         if self.unknown is not None:
             return self.parts.dead_lettering.dead_letter_unroutable(self.queue.host, value, self.to, self.unknown)
         return self.queue.append(value, size)
 
 
 def _size_of(payload: bytes, sections: Sections, notes: annotate.Annotations, *, large: Stream | None) -> int:
-    """What the message counts in its queue."""
+    """The message's size as its queue counts it."""
     size = len(payload) - sections.bare + len(notes.items)
     if large is not None:
         size += entry.blob_of(payload).length - entry.REFERENCE_BYTES

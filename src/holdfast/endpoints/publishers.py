@@ -15,7 +15,7 @@ HALF: Final = PUBLISHER_BYTES // 2
 
 
 class Publishers:
-    """Tells connections and containers apart."""
+    """Computes digests of connections and containers."""
 
     def __init__(self, clock: Clock) -> None:
         self._life = f"{clock.steady_ms} {clock.wall_ms}"

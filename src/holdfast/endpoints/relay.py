@@ -188,7 +188,7 @@ class RelayLink(Intake):
         return str(address)
 
     def _moved(self, address: str, route: Route) -> bool:
-        """Whether it is the name of a service that means another address by now."""
+        """Whether it is the name of a service whose address has changed."""
         if not address.startswith(SERVICE_PREFIX):
             return False
         return str(self.parts.resolver.address_of(address, self.peer.host)) != route.address

@@ -30,39 +30,40 @@ from holdfast.state.turns import Turns
 from holdfast.units import KIB, MIB
 
 SETTLED_BYTES_MAX: Final = 4 * MIB
-"""Of what was rejected or put anew, in one batch, and one message more; as much is read in one step. A quarter of
-`unstored_bytes_max`, where that is less: what is put anew counts there."""
+"""Bytes of rejected or rewritten entries in one batch, and one message more; as much is read in one step. At most a
+quarter of `unstored_bytes_max`, where rewritten entries count."""
 
 BESIDE_BYTES: Final = 2_112
-"""What each counts beside its own bytes, so that their number is bounded too: to less than the dead letters at their
-bound drop in a turn (RECLAIM_COUNT), else a flood would have them grow as long as it lasts."""
+"""Bytes that each entry counts besides its own, so that their number is bounded too: to less than the dead letters at
+their bound drop in a turn (RECLAIM_COUNT); otherwise a flood of rejections would make them grow."""
 
 EFFORT_A_TURN: Final = 6_000
-"""Of all connections together, and one message more: in the unit of amqp/effort.py, about a microsecond."""
+"""Effort of all connections together in one turn, and one message more: in the unit of amqp/effort.py, about a
+microsecond."""
 
 MESSAGE_EFFORT: Final = 40
 EFFORT_BYTES: Final = 512
 EFFORT_NOTE_BYTES: Final = 16
-"""Of these a message takes the first, one for so many bytes that are copied, and one for so many of its annotations,
-which may have to be decoded."""
+"""The effort of a message: the first value, 1 for so many bytes that are copied, and 1 for so many bytes of
+annotations, which may have to be decoded."""
 
 CONDITION_CHARACTERS_MAX: Final = 100
-"""Of an error's condition in an answer that is made shorter."""
+"""Characters of an error's condition in an answer that is shortened."""
 
 NOTES_ANSWERED_MAX: Final = 1_024
-"""Bytes of annotations, encoded, that an answer repeats; with more it says none."""
+"""Encoded bytes of annotations that an answer repeats; beyond that it has none."""
 
 SHARE_BYTES: Final = 64 * KIB
-"""What a connection's consumers may end before the next one's turn. Who goes beyond, by one message, waits for as many
-turns as that was shares."""
+"""Bytes that a connection's consumers may settle before the next connection's turn. If one message exceeds this, the
+connection waits for as many turns as the message has shares."""
 
 SETTLEMENT_BYTES: Final = 512
 ROW_BYTES: Final = 128
-"""What a disposition that waits holds in memory beside its words, and each of its messages, about."""
+"""Bytes of memory that a waiting disposition uses besides its text, and that each of its messages uses, about."""
 
 WAITING_MAX: Final = 65_536
-"""Messages that wait of one user's consumers of a cursor. With so many they get no more there, else what waits would
-grow with each link that comes to reject and goes; one disposition may go beyond."""
+"""Waiting messages of one user's consumers of a cursor. At this number they get no more there; otherwise the number
+would grow with each link that rejects and ends. One disposition may exceed it."""
 
 Answer = tuple[Sender, int, int, object] | None
 
@@ -90,16 +91,16 @@ class Settlement:
     words_bytes: int
     sequences: deque[int] = field(default_factory=deque)
     counted_bytes: int = 0
-    """What is counted of it beside its messages."""
+    """Bytes that it counts besides its messages."""
     failed: int | None = None
-    """The sequence that failed on its way."""
+    """The sequence at which an exception was raised."""
 
     @property
     def cursor(self) -> Cursor:
         return self.link.cursor
 
     def settle(self, dead_lettering: DeadLettering, sequence: int) -> Ended:
-        """Applies the disposition to one entry, which this does not hold any more afterwards."""
+        """Applies the disposition to one entry, which it then no longer holds."""
         raise AssertionError("a disposition is a rejection or an annotation")
 
     def over(self) -> None:
@@ -163,12 +164,12 @@ class Settlements:
         self._dead_lettering = dead_lettering
         self.waiting: dict[Settlement, None] = {}
         self.counts: dict[tuple[Cursor, Use | None], int] = {}
-        """How many messages wait, by cursor and by whose consumers told of them."""
+        """How many messages wait, by cursor and user."""
         self.account = account
         self.crowded: dict[Use, None] = {}
-        """Whose consumers get nothing until less waits: of theirs something did when `account` was full."""
+        """Users whose consumers get nothing until less waits: some of their messages waited when `account` was full."""
         self._lanes: OrderedDict[Peer, Lane] = OrderedDict()
-        """The one whose turn it is first."""
+        """Connections with waiting outcomes, the next one first."""
         self._effort_left = EFFORT_A_TURN
 
     def reject(

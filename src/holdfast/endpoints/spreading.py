@@ -1,8 +1,8 @@
-"""Where a message goes that is published to a topic of this node: to the nodes that want it, each an ordinary
-destination of custody with its own copy (docs/federation.md, docs/adr/0082).
+"""Sends messages that are published to a topic of this node to the nodes with matching subscriptions; each is an
+ordinary destination of custody with its own copy (docs/federation.md, docs/adr/0082).
 
-Rules of this file: destinations are chosen once, in the turn that accepts the message; nobody on the way, nor at the
-end, chooses again. What cannot be known of a message here sends it: its destination matches it in any case.
+Rules of this file: destinations are chosen once, in the turn that accepts the message, and not again on the path or at
+the end. If it cannot be decided here whether a message matches, it is sent: its destination matches it in any case.
 """
 
 from collections.abc import Callable, Iterable
@@ -42,19 +42,20 @@ PREDICATES_KEPT: Final = 1_024
 """Selectors of other nodes that are kept compiled."""
 
 COMPILED_MAX: Final = 4
-"""Of them, what one message compiles anew; the others are not asked."""
+"""Selectors that one message may compile; further ones are not evaluated."""
 
 WEIGHT_MAX: Final = 256
-"""Of selectors that are asked about one message, as `Predicate.weight` counts; past it the message is sent."""
+"""Weight of the selectors that are evaluated for one message, as `Predicate.weight` counts; beyond it the message is
+sent."""
 
 LEARNS: Final = "this node started with an empty store, and learns what other nodes want of the topic; try again"
 
 BRANCH_EFFORT: Final = 8
-"""What a further copy costs its publisher's connection, in messages of a subscription."""
+"""Effort that a further copy counts for its publisher's connection."""
 
 
 class Branch(NamedTuple):
-    """A destination that was chosen, and its transmission queue. `is_relay`: it is to choose anew."""
+    """A chosen destination and its transmission queue. `is_relay`: that node routes the message again."""
 
     destination: str
     queue: Queue
@@ -62,14 +63,14 @@ class Branch(NamedTuple):
 
 
 class Passed(NamedTuple):
-    """What relays tell each other of a message: which one it is, and who has delivered it."""
+    """The annotations of relays on a message: its publication, and the nodes that have delivered it."""
 
     publication: tuple[str, int]
     tags: tuple[str, ...]
 
 
 def _told(item: entry.Entry, passed: Passed, *, is_relay: bool) -> entry.Entry:
-    """With what the next nodes are told of it."""
+    """The entry with the annotations for the next nodes."""
     notes = annotate.notes_of(item)
     store, number = passed.publication
     notes |= {PUBLICATION: [store, Ulong(number)], TAGS: list(passed.tags)}
@@ -82,7 +83,7 @@ def _told(item: entry.Entry, passed: Passed, *, is_relay: bool) -> entry.Entry:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Published(Effect):
-    """A publication is in the turn: it is forgotten if that is undone."""
+    """A publication was recorded in the turn: it is forgotten if the turn is undone."""
 
     store: str
     number: int
@@ -90,7 +91,7 @@ class Published(Effect):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TellListeners(Effect):
-    """A message of a topic that is spread is in the turn: subscriptions that are not durable get it once it is
+    """A message of a federated topic is in the turn: subscriptions that are not durable get it once the turn is
     stored."""
 
     name: str
@@ -103,7 +104,7 @@ NOWHERE: Final[tuple[Branch, ...]] = ()
 
 
 class Spreading:
-    """Chooses and fills the transmission queues of the nodes that want a message."""
+    """Chooses the nodes that get a message, and fills their transmission queues."""
 
     def __init__(
         self,
@@ -121,7 +122,7 @@ class Spreading:
         turns.effects.on_decided(TellListeners, self._stored)
         turns.effects.on_decided(Published, self._published)
         self.publications = Publications(store.table(stored.TABLE))
-        """What came by relays."""
+        """Publications that arrived from relays."""
         self._config = config
         self._catalog = catalog
         self._store = store
@@ -144,16 +145,17 @@ class Spreading:
         return name is not None and federation.spreads(name)
 
     def learns(self, queue: Queue) -> bool:
-        """Whether it is not known yet where messages of the queue go: they wait for a moment (`BindingControl`)."""
+        """Whether the destinations of the queue's messages are not known yet: they wait for a moment
+        (`BindingControl`)."""
         name = federated_name(queue)
         return name is not None and self._bindings.learns(name)
 
     def branches(self, queue: Queue, value: bytes) -> tuple[Branch, ...]:
-        """Where else a message goes that is published to the queue, which changes nothing yet."""
+        """The other destinations of a message that is published to the queue. Changes nothing."""
         return self.branches_of(self.choose(queue, value)) if self.is_spread(queue) else NOWHERE
 
     def branches_of(self, choice: Choice) -> tuple[Branch, ...]:
-        """The transmission queues of what was chosen; who chooses anew also delivers it."""
+        """The transmission queues of the chosen nodes; a node that routes it again also delivers it."""
         found = []
         for node in (*choice.relays, *(node for node in choice.branches if node not in choice.relays)):
             try:
@@ -165,7 +167,7 @@ class Spreading:
         return tuple(found)
 
     def choose(self, queue: Queue, value: bytes, *, tags: tuple[str, ...] = (), anew: bool = True) -> Choice:
-        """As `Federation.choose`, of an entry."""
+        """As `Federation.choose`, for an entry."""
         sections = sections_of(value, self._store, self._layouts)
         subject: str | None = None
         told = sections.property_field(SUBJECT_FIELD)
@@ -181,7 +183,7 @@ class Spreading:
         return self._bindings.choose(name, subject, asks, tags=tags, anew=anew)
 
     def _compiled(self, text: str, *, compiles: bool) -> tuple[Predicate | None, bool]:
-        """The selector, None where it is not asked here; and whether it was compiled now."""
+        """The compiled selector, None if it is not evaluated here; and whether it was compiled now."""
         found = self._predicates.pop(text, None)
         known = found is not None
         if found is None:
@@ -201,8 +203,8 @@ class Spreading:
     def full(
         self, branches: Iterable[Branch], size: int, count: int = 1, *, priority: int = PRIORITY_MOST
     ) -> Queue | None:
-        """The first transmission queue without room for so many more messages of that size in all and that priority,
-        unless it drops or dead-letters what does not fit."""
+        """The first transmission queue without room for so many more messages of that total size and that priority,
+        unless it drops or dead-letters the excess."""
         for branch in branches:
             queue = branch.queue
             fits = queue.fits(size, priority) if count == 1 else queue.fits_all(count, size, priority)
@@ -213,8 +215,8 @@ class Spreading:
     # ------------------------------------------------------------------------------------------------ spreading
 
     def append(self, topic: Queue, value: bytes, size: int) -> int:
-        """As `Topic.append`; subscriptions that are not durable are told of it once the turn is stored, with its copies
-        for other nodes."""
+        """As `Topic.append`; subscriptions that are not durable get it once the turn with its copies for other nodes is
+        stored."""
         assert isinstance(topic, Topic)
         held = topic.hold(value)
         if held is not None:
@@ -225,7 +227,7 @@ class Spreading:
         return sequence
 
     def before_commit(self, turn: Turn) -> None:
-        """Adds the publications that came in it."""
+        """Adds the publications that arrived in the turn."""
         for key, value in self.publications.records():
             if value is None:
                 turn.batch.deletes.append((stored.TABLE, key))
@@ -250,9 +252,9 @@ class Spreading:
         passed: Passed | None = None,
         passes_on: bool = False,
     ) -> None:
-        """Puts a copy of the message for each of these nodes into the turn. `group`: of a transaction, its place among
-        those for that node. `passed`: of a message that came by a relay. `passes_on`: it was accepted elsewhere,
-        so that its copy for a queue that is full and refuses is a dead letter; who publishes was asked before."""
+        """Adds a copy of the message for each of these nodes to the turn. `group`: in a transaction, its place among
+        the messages for that node. `passed`: of a message from a relay. `passes_on`: it was accepted elsewhere, so a
+        copy that a full queue refuses becomes a dead letter; for a publisher's message the room was checked before."""
         plain = relayed = size = None
         for node, queue, is_relay in branches:
             if plain is None or size is None:
@@ -282,7 +284,7 @@ class Spreading:
 
 
 class _Asked:
-    """Asks selectors about one message, as far as that is cheap."""
+    """Evaluates selectors for one message, as far as that is cheap."""
 
     __slots__ = ("_compile", "_compiles", "_is_cut", "_sections", "_weight")
 

@@ -1,7 +1,7 @@
-"""When the attach of a receiver is answered: at once, or, where it made a durable subscription, once that is on disk.
+"""When the attach of a receiver is answered: at once, or, if it created a durable subscription, once that is on disk.
 
-Rules of this file: a subscription that was answered outlives a crash of the node (docs/GUARANTEES.md). One that is on
-disk already is answered without a commit, so that its reader can empty a full disk.
+Rules of this file: a subscription whose attach was answered survives a crash of the node (docs/GUARANTEES.md). One that
+is on disk already is answered without a commit, so that its reader can empty a full disk.
 """
 
 from collections.abc import Callable
@@ -18,11 +18,11 @@ Told = dict[Any, Any] | None
 """Properties of the answer to an attach."""
 
 Answering = Callable[[Callable[[Told], None]], None]
-"""Has an attach answered, now or later."""
+"""Answers an attach, now or later."""
 
 
 def at_once(answer: Callable[[Told], None]) -> None:
-    """The usual way."""
+    """Answers the attach at once."""
     answer(None)
 
 

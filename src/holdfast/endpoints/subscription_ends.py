@@ -1,8 +1,8 @@
-"""Durable subscriptions of topics that end by themselves: at their bound of messages, or a time after their last link
-(docs/topics.md, docs/adr/0096).
+"""Ends durable subscriptions of topics: at their bounds, or after a time without a link (docs/topics.md,
+docs/adr/0096).
 
-Rules of this file: a subscription that ends is deleted as by a request, stored with the turn's batch; its links hear
-why, and so does the log. What time has passed is counted from the node's start at the earliest.
+Rules of this file: a subscription that ends is deleted as by a request, with the turn's batch; its links are detached
+with the reason, which is also logged. Time without a link counts from the node's start at the earliest.
 """
 
 from typing import Final
@@ -20,11 +20,11 @@ from holdfast.engine.log import Log
 from holdfast.state.catalog import Catalog
 
 LOOK_S: Final = 1.0
-"""How often it is looked who has no link."""
+"""Seconds between two checks for subscriptions without a link."""
 
 
 class SubscriptionEnds:
-    """Ends the subscriptions whose time has come."""
+    """Ends such subscriptions."""
 
     def __init__(self, clock: Clock, catalog: Catalog, work: Work[Queue], resume: Resumption, log: Log) -> None:
         self._clock = clock
@@ -34,10 +34,10 @@ class SubscriptionEnds:
         self._log = log
         self._look_at = clock.now + LOOK_S
         self._since: dict[Cursor, tuple[int, float]] = {}
-        """Since when each that may end has had no link, and how many links had come by then."""
+        """Since when each subscription that may end has had no link, and how many links it had had by then."""
 
     def step(self) -> None:
-        """Ends those that have passed their bounds in this turn."""
+        """Ends those that exceeded their bounds in this turn."""
         for cursor in list(self._work.overfull):
             topic = self._catalog.queues.get(cursor.queue.key)
             bounds = topic.limited.get(cursor) if isinstance(topic, Topic) else None
@@ -59,7 +59,7 @@ class SubscriptionEnds:
     # ------------------------------------------------------------------------------------------------ time
 
     def tick(self, now: float) -> None:
-        """Looks who has had no link for too long."""
+        """Ends those that have had no link for too long."""
         if now < self._look_at or not self._work.awaiting:
             return
         self._look_at = now + LOOK_S
@@ -93,7 +93,7 @@ def _awaiting(queue: Queue) -> list[tuple[Cursor, int]]:
 
 
 def end(topic: Topic, cursor: Cursor, resume: Resumption, text: str, condition: str) -> None:
-    """Deletes a subscription; its links are told that."""
+    """Deletes a subscription and detaches its links."""
     detach_all(cursor, text, condition)
     resume.release(topic, cursor)
     topic.remove_cursor(cursor.name)

@@ -1,9 +1,9 @@
-"""What the subscriptions of this node's topics want, told to federation; and who asked for a confirmation of it
+"""Passes the bindings of this node's topics to federation, and answers attaches that wait for a confirmation
 (docs/federation.md, docs/adr/0082).
 
-Rules of this file: a topic is told as a whole, from the subscriptions that there are when the turn ends: what changes
-to and fro within a turn is told to nobody, and nothing is withdrawn before what takes its place. The attach of a
-receiver that asks for a confirmation is answered with it.
+Rules of this file: the bindings of a topic are passed as a whole, from the subscriptions that exist at the end of the
+turn: a change that is reverted within a turn is not passed on, and nothing is withdrawn before its replacement. The
+attach of a receiver that requests a confirmation is answered with it.
 """
 
 from collections import deque
@@ -38,21 +38,22 @@ CONFIRM_MS_MAX: Final = 600_000
 """How long an attach may wait for a confirmation."""
 
 NAME_OVERHEAD: Final = 5
-"""Bytes that a name in a list takes beside itself, at most."""
+"""Bytes that a name in a list takes besides itself, at most."""
 
 ROWS_KEPT: Final = 4_096
-"""Selectors of which it is remembered how they travel."""
+"""Selectors whose rows are remembered."""
 
 
 def federated_name(queue: Queue) -> str | None:
-    """The name by which federation knows a topic: those of virtual hosts, and temporary ones, it does not know."""
+    """The name of a topic in federation; None for topics of virtual hosts and temporary ones, which are not
+    federated."""
     if queue.kind is not QueueKind.TOPIC or queue.host != DEFAULT_HOST:
         return None
     return queue.name[len(TOPIC_PREFIX) :]
 
 
 def asked_ms(properties: dict[Any, Any] | None) -> int | None:
-    """For how long the attach of a receiver waits for a confirmation; None where it asks for none. Refusal."""
+    """How long the attach of a receiver waits for a confirmation; None if it requests none. Raises Refusal."""
     asked = (properties or {}).get(CONFIRM)
     if asked is None:
         return None
@@ -83,13 +84,13 @@ class TopicBindings:
         self._work = work
         self._bindings = bindings
         self._told_to: tuple[Federation, int] | None = None
-        """What was told everything, and which of its topics it was."""
+        """The federation to which bindings were last passed, and its revision then."""
         self._spread: set[str] = set()
         self._travelling: dict[str, str | None] = {}
         self._asking: list[Asking] = []
-        """They came in this turn."""
+        """Attaches of this turn."""
         self.waiting: dict[int, Asking] = {}
-        """By the number of the confirmation."""
+        """Attaches that wait, by the number of the confirmation."""
         self._answers: deque[Answer] = deque()
         bindings.bound = self._all
         bindings.answered = self._answered
@@ -97,7 +98,7 @@ class TopicBindings:
     # ------------------------------------------------------------------------------------------------ rows
 
     def row_of(self, selector: SubjectSelector | None) -> Row:
-        """What a subscription wants, as it is told: at least that."""
+        """The binding of a subscription, as passed to federation; it may match more than the subscription."""
         if selector is None:
             return Row(ANY)
         condition = selector.condition
@@ -114,7 +115,7 @@ class TopicBindings:
         return {self.row_of(selector) for selector in topic.wanted()}
 
     def _all(self) -> Iterator[tuple[str, Iterable[Row]]]:
-        """All that is wanted, of each topic that is spread: federation begins."""
+        """All bindings of each federated topic, when federation begins."""
         federation = self._bindings.federation
         for name in sorted(federation.spread()) if federation is not None else ():
             yield name, self._rows_of(name)
@@ -124,7 +125,8 @@ class TopicBindings:
         return self._rows(topic) if isinstance(topic, Topic) else set()
 
     def tell(self) -> None:
-        """The end of a turn: what is another than before is told, and who asks for a confirmation waits for it."""
+        """Called at the end of a turn: passes changed bindings, and requests the confirmations that attaches wait
+        for."""
         rebound, self._work.rebound = self._work.rebound, {}
         federation = self._bindings.federation
         if federation is None:
@@ -147,8 +149,8 @@ class TopicBindings:
         self._tell_answers()
 
     def told(self) -> Iterator[tuple[str, frozenset[Row], frozenset[Row]]]:
-        """Of each topic that is told: its name, what its subscriptions want, and what federation was told of it.
-        Nothing while something is still to be told."""
+        """For each federated topic: its name, its subscriptions' bindings, and the bindings that federation has.
+        Nothing while a change is still to be passed."""
         federation = self._bindings.federation
         if federation is None or self.is_due:
             return
@@ -156,7 +158,7 @@ class TopicBindings:
             yield name, frozenset(self._rows_of(name)), federation.bindings.get(name, frozenset())
 
     def undo(self, undone: Undone) -> None:
-        """What was told in those turns is told again, as it is then."""
+        """Undoes those turns: their topics are passed again, with the bindings of that time."""
         self._told_to = None
 
     # ------------------------------------------------------------------------------------------------ confirmation
@@ -170,7 +172,7 @@ class TopicBindings:
         wait_ms: int,
         answer: Callable[[Told], None],
     ) -> None:
-        """Answers an attach once the subscription that it made is confirmed, or the time is over."""
+        """Answers an attach once its subscription is confirmed, or the time is over."""
         self._asking.append(Asking(peer, link, topic, selector, wait_ms, answer))
 
     def _take_asking(self) -> list[Asking]:
@@ -197,7 +199,7 @@ class TopicBindings:
         self.waiting[asking.token] = asking
 
     def _answered(self, answer: Answer) -> None:
-        """It is told when the turn ends: who calls this may not fail."""
+        """Records the confirmation; the attach is answered when the turn ends, because the caller must not fail."""
         self._answers.append(answer)
 
     def _tell_answers(self) -> None:
@@ -208,7 +210,7 @@ class TopicBindings:
                 asking.answer(_told(asking.link, answer.confirmed, answer.waiting))
 
     def left(self, peer: Peer) -> None:
-        """The connection is gone: nobody waits there."""
+        """The connection has ended: its attaches wait no longer."""
         self._asking = [asking for asking in self._asking if asking.peer is not peer]
         for token in [token for token, asking in self.waiting.items() if asking.peer is peer]:
             del self.waiting[token]
@@ -216,13 +218,13 @@ class TopicBindings:
 
 
 def _told(link: Sender, confirmed: tuple[str, ...] = (), waiting: tuple[str, ...] = ()) -> Told:
-    """The two lists, each as far as it fits a quarter of a frame that the peer takes: an attach is one frame."""
+    """The two lists, each as far as it fits a quarter of the peer's frame size, because an attach is one frame."""
     most = link.session.connection.body_bytes_max // 4
     return {CONFIRMED: _some(confirmed, most), WAITING: _some(waiting, most)}
 
 
 def _some(names: tuple[str, ...], bytes_max: int) -> list[str]:
-    """As many as fit, the first in any case: an empty list means that there are none."""
+    """As many names as fit, and always the first: an empty list means that there are none."""
     some: list[str] = []
     size = 0
     for name in names:

@@ -1,4 +1,4 @@
-"""What holds of clients' links, and of what is kept of them, after every event (docs/adr/0020).
+"""Invariants of clients' links, and of the state that outlives them (docs/adr/0020).
 
 Rules of this file: reads, never changes; BrokenInvariant says what contradicts what.
 """
@@ -32,7 +32,7 @@ from holdfast.state.turns import Turns
 
 
 def admission(admission: Admission, catalog: Catalog) -> None:
-    """Room by priority is as the settings say, and refusals are bounded."""
+    """Room by priority matches the settings, and the rows of refusals are bounded."""
     must(len(admission.refused) <= 2 * ROWS_MAX, "too many rows of refusals", len(admission.refused))
     for name, queue in catalog.queues.items():
         asked = min(queue.config.room_low, queue.config.room_normal) < 1
@@ -40,13 +40,13 @@ def admission(admission: Admission, catalog: Catalog) -> None:
 
 
 def node_drain(drain: NodeDrain, links: LinkTables) -> None:
-    """While the node is drained no link brings new messages, but to dynamic nodes."""
+    """While the node is drained, no link sends new messages, except to dynamic nodes."""
     bringing = [queue.name for queue, held in links.producers.items() if held and not queue.name.startswith(PREFIX)]
     must(not (drain.active and bringing), "the node is drained, and links bring messages for", bringing)
 
 
 def topic_bindings(bound: TopicBindings, connections: Connections) -> None:
-    """Federation was told what the subscriptions of topics want; who waits for a confirmation is there."""
+    """Federation has the bindings of the topics' subscriptions; links that wait for a confirmation exist."""
     for name, wanted, told in bound.told():
         must(wanted == told, f"topic {name!r}: what its subscriptions want, and what is told of it", wanted, told)
     for asking in bound.waiting.values():
@@ -54,7 +54,7 @@ def topic_bindings(bound: TopicBindings, connections: Connections) -> None:
 
 
 def large_sends(known: list[PeerLink], hops: Iterable[NextHop], connections: Connections) -> None:
-    """Large messages that are sent are those of links, and of hops."""
+    """Each large message that is being sent belongs to a link or a hop."""
     sending: list[Any] = [link.large for link in known if isinstance(link, (ConsumerLink, ReaderLink))]
     sending += [sender.large for hop in hops for sender in hop.senders.values()]
     sent = {send for send in sending if send is not None}
@@ -65,7 +65,7 @@ def large_sends(known: list[PeerLink], hops: Iterable[NextHop], connections: Con
 
 
 def clients(known: list[PeerLink], *, stopping: bool) -> None:
-    """Consumers and cursors agree on what is unsettled; a named producer speaks from one link."""
+    """Consumers and cursors agree on unsettled entries; a named producer has one link."""
     for link in known:
         if isinstance(link, ConsumerLink):
             _consumer(link, stopping=stopping)
@@ -93,7 +93,7 @@ def _consumer(link: ConsumerLink, *, stopping: bool) -> None:
 
 
 def resumable(resume: Resumption) -> None:
-    """Each consumer's link that may be resumed stands with its cursor."""
+    """Each consumer's link that may be resumed is registered with its cursor."""
     found: dict[Cursor, set[int]] = {}
     for record in resume.outgoing.values():
         found.setdefault(record.cursor, set()).add(id(record))
@@ -102,7 +102,7 @@ def resumable(resume: Resumption) -> None:
 
 
 def dynamic_nodes(nodes: DynamicNodes, connections: Connections, catalog: Catalog) -> None:
-    """Dynamic nodes: how many of each connection, and whose."""
+    """Dynamic nodes are counted by connection and have an owner."""
     queues = [queue for queue in catalog.queues.values() if isinstance(queue, Temporary)]
     counts = Counter(queue.peer for queue in queues if queue.peer is not None)
     must(nodes.of_peer == dict(counts), "dynamic nodes by connection")
@@ -112,7 +112,7 @@ def dynamic_nodes(nodes: DynamicNodes, connections: Connections, catalog: Catalo
 
 
 def jobs(jobs: BackgroundJobs, catalog: Catalog, turns: Turns) -> None:
-    """Work in the background is for queues that are there; outcomes that wait are counted by user and by link."""
+    """Background work is for existing queues; waiting outcomes are counted by user and by link."""
     for queue in jobs.purges:
         must(catalog.has(queue), f"a purge of queue {queue.name!r}, which is gone")
     settlements = jobs.settlements

@@ -1,7 +1,7 @@
 """How often a peer may ask for something: a token bucket.
 
-Rules of this file: no clock, `now` is an argument. A request that is refused takes nothing, so that whoever asks too
-often still gets its rate.
+Rules of this file: no clock, `now` is an argument. A refused request takes no token, so that a peer that asks too often
+still gets its rate.
 """
 
 from typing import Final
@@ -22,7 +22,7 @@ class Allowance:
         self._since = now
 
     def count(self, now: float) -> bool:
-        """Counts one request; False where it is one too many."""
+        """Counts one request; False if it exceeds the rate."""
         self._left = min(self._burst, self._left + (now - self._since) * self._per_s)
         self._since = now
         if self._left < 1 - ROUNDING:
@@ -31,9 +31,9 @@ class Allowance:
         return True
 
     def give_back(self) -> None:
-        """The last one does not count after all."""
+        """Returns the token of the last request."""
         self._left = min(self._burst, self._left + 1)
 
     def free_at(self, now: float) -> float:
-        """When the next request is not one too many, if none comes until then; of one that was refused now."""
+        """After a refusal: when the next request will be allowed, if none comes until then."""
         return now + max(0.0, 1 - self._left) / self._per_s

@@ -42,7 +42,7 @@ class DueTimes(Generic[Session]):
         self.stirred[session] = None
 
     def remove(self, session: Session) -> None:
-        """The session is over."""
+        """Removes a session that has ended."""
         self.told.pop(session, None)
         self.stirred.pop(session, None)
 

@@ -1,5 +1,5 @@
-"""What follows when a turn was stored or undone, as data: a record for each action, and a handler for each kind of
-record.
+"""Actions that follow when a turn was stored or undone, as data: a record for each action, and a handler for each kind
+of record.
 
 Rules of this file: a record names what it concerns by number or name, and the event that caused it, so that a turn can
 be printed; objects that its handler also needs are not printed. Source of the idea: dask's worker state machine, whose
@@ -37,8 +37,8 @@ EffectT = TypeVar("EffectT", bound=Effect)
 
 
 class Effects:
-    """The handlers, one for each kind. Either it is called once everything taken before is on disk or was refused, or
-    it is told whether the turn is on disk (True) or was undone (False)."""
+    """The handlers, one for each kind of effect. A handler of `on` runs once everything accepted before is on disk or
+    was refused; a handler of `on_decided` gets whether the turn is on disk (True) or was undone (False)."""
 
     __slots__ = ("_after", "_decided")
 
@@ -52,7 +52,8 @@ class Effects:
         self._after[kind] = handler
 
     def on_decided(self, kind: type[EffectT], handler: Callable[[EffectT, bool], None]) -> None:
-        """`handler` is told whether the turn was stored whose `Turn.decided` has an effect of that kind."""
+        """Registers `handler` for effects of that kind in `Turn.decided`; its argument says whether the turn was
+        stored."""
         assert kind not in self._after and kind not in self._decided, kind
         self._decided[kind] = handler
 

@@ -17,8 +17,8 @@ from holdfast.engine.port import Batch
 class ConnectionOpened:
     """A connection was opened. `neighbour`: the neighbour that was dialled; None for an accepted connection.
 
-    `encrypted`: TLS is spoken on it; Secured comes before its first bytes. `nonce`: random bytes of this connection,
-    for logins that need some; without them none of those is offered.
+    `encrypted`: the connection uses TLS; Secured comes before its first bytes. `nonce`: random bytes for SASL
+    mechanisms that need some; without them these mechanisms are not offered.
     """
 
     connection: int
@@ -41,7 +41,7 @@ class Secured:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecuringFailed:
-    """The peer broke the TLS of a connection, or is not trusted; ConnectionLost follows."""
+    """The TLS handshake of a connection failed, or the peer is not trusted; ConnectionLost follows."""
 
     connection: int
     reason: str
@@ -65,8 +65,8 @@ class ConnectionLost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriverFailed:
-    """The driver had an error with a connection, has logged it, and ends the connection, which `status` counts once.
-    There may be further errors before the connection is gone. `connection`: 0 if it was not opened.
+    """The driver had an error with a connection, has logged it, and ends the connection; `status` counts this once.
+    Further errors may follow before the connection is gone. `connection`: 0 if it was not opened.
     """
 
     connection: int
@@ -148,8 +148,8 @@ class NetworkChanged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsersChanged:
-    """The file of users was read. `users`: all of it, as (virtual host, name, credential). `seed`: of what is told
-    to a name that is no user's; b"" where the file has none."""
+    """The file of users was read. `users`: all users, as (virtual host, name, credential). `seed`: from which SCRAM
+    challenges for unknown names are computed; b"" if the file has none."""
 
     users: tuple[tuple[str, str, str], ...] = field(repr=False)
     seed: bytes = field(default=b"", repr=False)
@@ -157,9 +157,9 @@ class UsersChanged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigRead:
-    """The configuration was read again, as `ReadConfig` asked, or because the operator did. `config`: the settings of
-    the core, checked; None where there is a mistake in them, which `problem` names. `changed` and `restart`: what
-    changed of the driver's own settings, and what of them holds from the next start on."""
+    """The configuration was read again, after `ReadConfig` or SIGHUP. `config`: the settings of the core, checked; None
+    if they have a mistake, which `problem` names. `changed` and `restart`: settings of the driver that change now, and
+    those that wait for a restart."""
 
     config: Any = field(repr=False)
     problem: str = ""
@@ -169,7 +169,7 @@ class ConfigRead:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatusAsked:
-    """Somebody measures the node; `StatusTold` answers."""
+    """Requests the node's measurements; `StatusTold` answers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,7 +202,7 @@ class DescriptorsMeasured:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadPutOff:
-    """So many bytes were read from the connection, and `BytesReceived` will bring them in a later turn."""
+    """So many bytes were read from the connection; `BytesReceived` follows in a later turn."""
 
     connection: int
     size: int
@@ -210,7 +210,8 @@ class ReadPutOff:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriverWarned:
-    """A line of the driver for the log, which limits lines (engine/log.py). `about`: the scarce resource."""
+    """A warning of the driver, which goes through the rate limit of the log (engine/log.py). `about`: the scarce
+    resource."""
 
     about: str
     text: str
@@ -284,8 +285,8 @@ class ResumeReading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasureOutput:
-    """Report how far the connection's output was acknowledged: `OutputMeasured`, or nothing if the system cannot
-    tell."""
+    """Report how far the connection's output was acknowledged: `OutputMeasured`, or nothing if the system cannot report
+    it."""
 
     connection: int
 
@@ -326,8 +327,8 @@ class ReadConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigDecided:
-    """The answer to ConfigRead, before anything that follows from it. `accepted`: take up what was read of the driver's
-    own settings, and open files anew; otherwise nothing changes. `config`: the settings of the core from now on."""
+    """The answer to ConfigRead; it precedes all commands that follow from the change. `accepted`: apply the driver's
+    own settings and reopen files; otherwise change nothing. `config`: the settings of the core from now on."""
 
     accepted: bool
     config: Any = field(repr=False)
@@ -350,7 +351,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Audit:
-    """A record for the audit log (docs/security.md); none comes if no file is configured."""
+    """A record for the audit log (docs/security.md); only sent if a file is configured."""
 
     fields: dict[str, Any]
 
@@ -365,7 +366,7 @@ class Log:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stopped:
-    """After `Stopping`: every peer was told, and nothing is left to commit; the driver may exit."""
+    """After `Stopping`: every connection was closed, and nothing is left to commit; the driver may exit."""
 
 
 Command = (

@@ -54,7 +54,7 @@ class Log:
         return f"address {address}" if self.strangers.has_place(address) else OTHERS
 
     def write(self, level: str, text: str, *, about: str = "") -> None:
-        """Logs `text` unless lines with its cause exceed the rate. The cause is the place of the call and `about`, a
+        """Logs `text` unless lines with its cause exceed the rate. The cause is the calling line and `about`, a
         configured name."""
         self.write_for(sys._getframe(1), level, about, text)
 

@@ -1,4 +1,4 @@
-"""Passes what connections read to the core, and shares each turn among connections that bring much.
+"""Passes the bytes of connections to the core, and shares each turn among connections with much data.
 
 Rules of this file: it knows no sockets, no loop and no clock, so that the simulator and the runtime share it; the bytes
 of a connection stay in order, whatever waits.
@@ -118,7 +118,7 @@ class Reads:
         return [data for _, data in mine]
 
     def _put_off(self, reading: Reading, data: bytes) -> None:
-        """Tells the core at once, because it bounds the memory of postponed reads."""
+        """Informs the core at once, because it bounds the memory of postponed reads."""
         self._later.append((reading, data))
         self.put_off_bytes += len(data)
         self._feed(ReadPutOff(connection=reading.connection, size=len(data)))

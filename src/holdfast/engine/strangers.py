@@ -1,6 +1,6 @@
-"""Addresses of peers without a name that are counted apart: a bounded number, whatever comes.
+"""A bounded set of addresses of peers without a name, each of which is counted separately.
 
-Rules of this file: at the bound an address has no place until one was quiet for QUIET_S.
+Rules of this file: at the bound a new address gets no place until a known one was quiet for QUIET_S.
 """
 
 from collections.abc import Callable
@@ -17,17 +17,17 @@ def _nothing(address: str) -> None:
 
 
 class Strangers(dict[str, float]):
-    """Addresses, the one that was quiet for longest first, and when each was last seen."""
+    """Addresses with the time at which each was last seen, the longest quiet one first."""
 
     def __init__(self, clock: Clock, most: int, *, forgotten: Callable[[str], None] = _nothing) -> None:
-        """`most`: addresses at once. `forgotten` is told of each that has made room."""
+        """`most`: the maximum number of addresses. `forgotten` is called with each one that is removed."""
         super().__init__()
         self._clock = clock
         self._most = most
         self._forgotten = forgotten
 
     def has_place(self, address: str) -> bool:
-        """Whether the address, which is seen now, is counted apart."""
+        """Whether the address, which was just seen, is counted separately."""
         now = self._clock.now
         if self.pop(address, None) is None and len(self) >= self._most:
             quiet = next(iter(self))

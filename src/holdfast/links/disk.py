@@ -3,8 +3,8 @@ does otherwise (docs/adr/0026, docs/adr/0043).
 
 Rules of this file: nothing received is dropped because the disk is slow, and nothing is accepted before it is stored.
 While a commit is not answered, or the file is gone, no link gets credit, deliveries in progress wait, neighbours are
-told, and no route leads through this node; its sessions stay up. This ends when the commit is answered, or the file is
-put back.
+informed, and no route leads through this node; its sessions stay up. This ends when the commit is answered, or the file
+is put back.
 """
 
 from collections.abc import Callable, Mapping
@@ -114,7 +114,7 @@ class Disk:
         """Since when there is room again, within such a spell."""
 
     def each_change(self, tell: Callable[[], None]) -> None:
-        """`tell` is called when `takes_nothing` changes, before the neighbours are told."""
+        """`tell` is called when `takes_nothing` changes, before the neighbours are informed."""
         self._each_change.append(tell)
 
     # ------------------------------------------------------------------------------------------------ commits

@@ -50,7 +50,7 @@ class Intake(Ingress):
         self.head_bytes_max = max(HEAD_BYTES_MAX, HEAD_SECTIONS * parts.limits.annotation_bytes_max)
         self.parked: deque[Delivery | Stream] = deque()
         self.unchecked = 0
-        """How many of these, the last ones, nobody has looked at."""
+        """How many of these, the last ones, were not examined yet."""
         self.growing: Stream | None = None
         """The large message of which the end is still to come."""
         self.came_ms: dict[int, int] = {}

@@ -51,7 +51,7 @@ HEAD_SECTIONS: Final = 4
 
 
 class Bringer(Protocol):
-    """The link that brings a large message."""
+    """The link on which a large message arrives."""
 
     peer: Peer
     link: Receiver

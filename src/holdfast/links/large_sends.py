@@ -54,14 +54,14 @@ class LargeSend:
         message_format: int,
         ended: Callable[[], None],
     ) -> None:
-        """`parts` as they would be sent, the last of them the reference that stands for the bare message."""
+        """`parts` as they would be sent; the last one is the reference to the bare message."""
         self.sends = sends
         self.peer = peer
         self.context = context
         self.ended = ended
         self.index = 0
         self.stopped = False
-        """Whether it was given up; its end is told all the same."""
+        """Whether it was given up; its end is reported all the same."""
         self.blob: Blob = sends.blobs.pin(entry.blob_of(value).blob)
         self.outgoing = link.begin(
             b"".join(parts[:-1]),

@@ -57,7 +57,7 @@ class Egress(PeerLink):
         """The link was detached, by either side, or its connection is lost."""
 
     def forget(self) -> None:
-        """We detached it ourselves: it is not needed any more."""
+        """We detached it ourselves: it is no longer needed."""
         self.link.context = None
         self.peer.egress.pop(self, None)
         self.gone([])

@@ -3,8 +3,8 @@
 Rules of this file: bytes are counted when they are read, for each connection and turn, until the turn's commit is done.
 Only bytes that a commit frees stop the reading, so reading always continues. Deliveries that wait for something else
 (room in a queue) are bounded where they wait (incoming.py). Neighbours have a reserve of their own, so that their
-control traffic is still read during uploads of clients; a neighbour that is paused because of its own messages is told
-that this node is alive (peering/sessions.py).
+control traffic is still read during uploads of clients; a neighbour that is paused because of its own messages gets
+signs of life (peering/sessions.py).
 """
 
 from collections.abc import Iterable, Sized
@@ -22,7 +22,7 @@ from holdfast.state.turns import Turns
 from holdfast.units import KIB
 
 CONTROL_BYTES: Final = 64 * KIB
-"""A neighbour of which so little is unstored is read on whatever all others brought: it is control, not messages."""
+"""Unstored bytes of a neighbour up to which it is still read, however much others have: it is control, not messages."""
 
 
 def _is_neighbour(peer: Peer) -> bool:

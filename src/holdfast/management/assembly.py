@@ -7,29 +7,6 @@ Rules of this file: it builds and connects, and contains no rules.
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from holdfast.broker.queue import Queue
-from holdfast.custody.arrival.destination import Destination
-from holdfast.custody.arrival.duplicates import Duplicates
-from holdfast.custody.dead_lettering import DeadLettering
-from holdfast.custody.departed import Departures
-from holdfast.custody.forwarding import Forwarding
-from holdfast.custody.hop.next_hop import NextHop
-from holdfast.custody.names.identity import Identities
-from holdfast.custody.names.store_names import StoreNames
-from holdfast.endpoints.addresses.node_drain import NodeDrain
-from holdfast.endpoints.addresses.resolver import Resolver
-from holdfast.endpoints.admission import Admission
-from holdfast.endpoints.background_jobs import BackgroundJobs
-from holdfast.endpoints.entry_changes import EntryChanges
-from holdfast.endpoints.resumption.resume import Resumption
-from holdfast.endpoints.transactions.transactions import Transactions
-from holdfast.engine.clock import Clock
-from holdfast.engine.incidents import Incidents
-from holdfast.engine.log import Log
-from holdfast.engine.outbox import Outbox
-from holdfast.links.containment import Containment
-from holdfast.links.disk import Disk
-from holdfast.links.large_receives import Stream
 from holdfast.management.network.own_row import OwnRow
 from holdfast.management.network.view import NetworkView
 from holdfast.management.operations.answers import Later
@@ -46,156 +23,97 @@ from holdfast.management.operations.services import ServiceOperations
 from holdfast.management.operations.subscriptions import SubscriptionOperations
 from holdfast.management.operations.transactions import TransactionOperations
 from holdfast.management.requests import RequestParts, Requests
-from holdfast.management.status.descriptors import Descriptors
 from holdfast.management.status.destinations import DestinationStatus
 from holdfast.management.status.hosts import HostStatus
+from holdfast.management.status.managed_parts import ManagedParts
 from holdfast.management.status.measured import Measured
 from holdfast.management.status.meter import Meter, SenderMeter
 from holdfast.management.status.origins import OriginStatus
 from holdfast.management.status.queues import QueueStatus
 from holdfast.management.status.sessions import SessionStatus
 from holdfast.management.status.status import NodeStatus
-from holdfast.management.status.turn_times import TurnTimes
 from holdfast.management.status.warnings import Warnings
-from holdfast.management.triggers import Triggers
 from holdfast.management.where.questions import WhereQuestions
 from holdfast.management.where.search import Whereabouts
-from holdfast.peering.binding_control import BindingControl
-from holdfast.peering.clocks import Clocks
-from holdfast.peering.rate_control import RateControl
-from holdfast.peering.route_status import RoutesNow
-from holdfast.peering.sessions import Neighbour
-from holdfast.peers.authorise import Authoriser
-from holdfast.peers.connections import Connections
-from holdfast.peers.limits.memory import Memory
-from holdfast.peers.limits.refusals import Refusals
-from holdfast.peers.link_tables import LinkTables
-from holdfast.peers.logins import Logins
-from holdfast.peers.users import Users
-from holdfast.queue_links.links import QueueLinks
-from holdfast.settings.node import NodeConfig
-from holdfast.state.catalog import Catalog
-from holdfast.state.dead_letter_bounds import DeadLetters
-from holdfast.state.losses import Losses
-from holdfast.state.room import Room
-from holdfast.state.tables import Tables
-from holdfast.state.turns import Turns
+from holdfast.peers.peer import Peer
 
 
 class Administration:
     """`asks`: searches for messages. `meter`: records of each interval. `requests`: the links of `$management`."""
 
-    def __init__(
-        self,
-        config: NodeConfig,
-        store: Tables,
-        clock: Clock,
-        log: Log,
-        outbox: Outbox,
-        turns: Turns,
-        room: Room,
-        links: LinkTables,
-        memory: Memory,
-        connections: Connections,
-        catalog: Catalog,
-        *,
-        disk: Disk,
-        containment: Containment,
-        users: Users,
-        refusals: Refusals,
-        logins: Logins,
-        turn_times: TurnTimes,
-        descriptors: Descriptors,
-        incidents: Incidents,
-        streams: Mapping[Stream, None],
-        duplicates: Duplicates,
-        losses: Losses,
-        identities: Identities,
-        store_names: StoreNames,
-        dead_lettering: DeadLettering,
-        dead_letters: DeadLetters,
-        destination: Destination,
-        forwarding: Forwarding,
-        departures: Departures,
-        next_hops: Mapping[str, NextHop],
-        neighbours: Mapping[str, Neighbour],
-        clocks: Clocks,
-        routing: RoutesNow,
-        jobs: BackgroundJobs,
-        resume: Resumption,
-        queue_links: QueueLinks,
-        triggers: Triggers,
-        rates: RateControl,
-        bindings: BindingControl,
-        admission: Admission,
-        transactions: Transactions,
-        resolver: Resolver,
-        node_drain: NodeDrain,
-        changes: EntryChanges,
-        authoriser: Authoriser,
-        reload: Callable[[], Later],
-        delete_queue: Callable[[Queue], None],
-        resident_bytes: Callable[[], int],
-    ) -> None:
-        """`reload`: takes up the configuration. `delete_queue`: deletes a queue that no link holds, with all that is
-        kept of it. `resident_bytes`: the process's memory, as the driver measured it last."""
-        here = Whereabouts(config.name, catalog, store, forwarding, destination, store_names, neighbours, next_hops)
-        self.questions = WhereQuestions(here, clock, config.limits, neighbours, identities)
+    def __init__(self, parts: ManagedParts, *, reload: Callable[[], Later]) -> None:
+        """`reload`: requests a reload of the configuration."""
+        config, clock, catalog, neighbours = parts.config, parts.clock, parts.catalog, parts.neighbours
+        here = Whereabouts(
+            config.name, catalog, parts.store, parts.forwarding, parts.destination, parts.store_names, neighbours,
+            parts.next_hops,
+        )  # fmt: skip
+        self.questions = WhereQuestions(here, clock, config.limits, neighbours, parts.identities)
         self.warnings = Warnings(
-            config.name, clock, log, catalog=catalog, disk=disk, descriptors=descriptors, incidents=incidents,
-            neighbours=neighbours, routing=routing, stores=store_names, destination=destination,
-            forwarding=forwarding, departures=departures, streams=streams, has_topology=config.topology is not None,
+            config.name, clock, parts.log, catalog=catalog, disk=parts.disk, descriptors=parts.descriptors,
+            incidents=parts.incidents, neighbours=neighbours, routing=parts.routing, stores=parts.store_names,
+            destination=parts.destination, forwarding=parts.forwarding, departures=parts.departures,
+            streams=parts.streams, has_topology=config.topology is not None,
         )  # fmt: skip
-        self.meter = Meter(config, clock, outbox, catalog)
-        self.meter.each_interval(SenderMeter(outbox, catalog, next_hops, duplicates).tell)
-        self.meter.each_interval(partial(turn_times.tell, outbox))
-        self.meter.each_interval(
-            lambda: None if routing() is None else outbox.record("paths", destination.paths.status())
-        )
-        if rates.active:
-            self.meter.each_interval(partial(rates.tell, outbox))
+        self.meter = _meter(parts)
         self.queue_status = QueueStatus(catalog, clock)
-
-        def all_links() -> int:
-            return sum(peer.counted_links for peer in connections.values())
-
         own_row = OwnRow(
-            clock, catalog, room, disk, neighbours, connections, forwarding, node_drain, self.warnings,
-            links=all_links, started_at=clock.now,
+            clock, catalog, parts.room, parts.disk, neighbours, parts.connections, parts.forwarding, parts.node_drain,
+            self.warnings, links=partial(_count_links, parts.connections), started_at=clock.now,
         )  # fmt: skip
-        self.view = NetworkView(config.name, clock, own_row, forwarding, neighbours, routing)
+        self.view = NetworkView(config.name, clock, own_row, parts.forwarding, neighbours, parts.routing)
         self.report = NodeStatus(
-            config, clock, log, identities=identities, room=room, memory=memory, users=users, logins=logins,
-            turn_times=turn_times, connections=connections, queues=self.queue_status,
-            sessions=SessionStatus(clock, links, neighbours, disk, clocks),
-            destinations=DestinationStatus(catalog, forwarding, next_hops, routing), routing=routing,
-            paths=destination.paths, forwarding=forwarding, dead_lettering=dead_lettering, disk=disk,
-            descriptors=descriptors, streams=streams, incidents=incidents, dead_letters=dead_letters,
-            containment=containment, hosts=HostStatus(config, catalog, connections), losses=losses,
-            origins=OriginStatus(catalog.ledger, routing, destination.groups, transactions),
-            warnings=self.warnings, queue_links=queue_links, triggers=triggers, rates=rates,
-            bindings=bindings, admission=admission, node_drain=node_drain, started_at=clock.now,
-            resident_bytes=resident_bytes,
+            parts, hosts=HostStatus(config, catalog, parts.connections), queues=self.queue_status,
+            sessions=SessionStatus(clock, parts.links, neighbours, parts.disk, parts.clocks),
+            destinations=DestinationStatus(catalog, parts.forwarding, parts.next_hops, parts.routing),
+            origins=OriginStatus(catalog.ledger, parts.routing, parts.destination.groups, parts.transactions),
+            warnings=self.warnings, started_at=clock.now,
         )  # fmt: skip
         self.measured = Measured(self.report, self.queue_status, catalog)
-        queues = QueueOperations(
-            catalog, links, turns, self.queue_status, resume=resume, jobs=jobs, departures=departures,
-            forwarding=forwarding, destination=destination, queue_links=queue_links, delete=delete_queue,
-        )  # fmt: skip
+        self.management = self._operations(parts, reload)
+        request_parts = RequestParts(
+            config.limits, parts.memory, parts.users, parts.links, parts.turns, self.management
+        )
+        self.requests = Requests(request_parts, parts.containment.run)
+
+    def _operations(self, parts: ManagedParts, reload: Callable[[], Later]) -> Management:
+        """All operations of `$management`."""
+        clock, catalog, connections = parts.clock, parts.catalog, parts.connections
         groups = (
             NodeOperations(
-                self.report, self.questions, routing, reload, node_drain, self.view, catalog, forwarding, departures
+                self.report, self.questions, parts.routing, reload, parts.node_drain, self.view, catalog,
+                parts.forwarding, parts.departures,
             ),
-            SubscriptionOperations(catalog, resume), queues, ConnectionOperations(connections, refusals),
-            TransactionOperations(transactions, clock), LinkOperations(queue_links),
-            FederationOperations(bindings, routing), ServiceOperations(resolver.services),
+            SubscriptionOperations(catalog, parts.resume),
+            QueueOperations(
+                catalog, parts.links, parts.turns, self.queue_status, resume=parts.resume, jobs=parts.jobs,
+                departures=parts.departures, forwarding=parts.forwarding, destination=parts.destination,
+                queue_links=parts.queue_links, delete=parts.delete_queue,
+            ),
+            ConnectionOperations(connections, parts.refusals), TransactionOperations(parts.transactions, clock),
+            LinkOperations(parts.queue_links), FederationOperations(parts.bindings, parts.routing),
+            ServiceOperations(parts.resolver.services),
         )  # fmt: skip
-        entries = EntryOperations(catalog, store, clock, turns, resolver, changes)
+        entries = EntryOperations(catalog, parts.store, clock, parts.turns, parts.resolver, parts.changes)
         types = tuple(each for group in groups for each in group.types())
-        self.management = Management(
-            catalog, disk, authoriser, Rights(resolver, queue_links.by_name.get), self.queue_status, *groups, entries,
-            EntityOperations(types),
-            links=lambda: len(connections) + all_links(),
+        return Management(
+            catalog, parts.disk, parts.authoriser, Rights(parts.resolver, parts.queue_links.by_name.get),
+            self.queue_status, *groups, entries, EntityOperations(types),
+            links=lambda: len(connections) + _count_links(connections),
         )  # fmt: skip
-        parts = RequestParts(config.limits, memory, users, links, turns, self.management)
-        self.requests = Requests(parts, containment.run)
+
+
+def _meter(parts: ManagedParts) -> Meter:
+    """The meter, with everything that is recorded once an interval."""
+    outbox, paths, routing = parts.outbox, parts.destination.paths, parts.routing
+    meter = Meter(parts.config, parts.clock, outbox, parts.catalog)
+    meter.each_interval(SenderMeter(outbox, parts.catalog, parts.next_hops, parts.duplicates).tell)
+    meter.each_interval(partial(parts.turn_times.tell, outbox))
+    meter.each_interval(lambda: None if routing() is None else outbox.record("paths", paths.status()))
+    if parts.rates.active:
+        meter.each_interval(partial(parts.rates.tell, outbox))
+    return meter
+
+
+def _count_links(connections: Mapping[int, Peer]) -> int:
+    return sum(peer.counted_links for peer in connections.values())

@@ -115,7 +115,7 @@ class RequestLink(Ingress, Requesting):
     """A client's sender to `$management`."""
 
     def __init__(self, parts: RequestParts, peer: Peer, link: Receiver, *, grants: bool = True) -> None:
-        """`grants`: the link only brings requests, and its credit bounds them; otherwise too many are rejected."""
+        """`grants`: the link only has requests, and its credit bounds them; otherwise too many are rejected."""
         super().__init__(peer, link)
         self.parts = parts
         if grants:
@@ -352,7 +352,7 @@ class Requests:
         parts.turns.effects.on(SendAnswer, _send_answer)
 
     def request_link(self, peer: Peer, link: Receiver, *, grants: bool = True) -> RequestLink:
-        """Creates the handler of a link that only brings requests (`grants`), or also other messages."""
+        """Creates the handler of a link that has only requests (`grants`), or other messages too."""
         return RequestLink(self._parts, peer, link, grants=grants)
 
     def reply_link(self, peer: Peer, link: Sender, reply_to: str) -> ReplyLink:

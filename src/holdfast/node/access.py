@@ -24,7 +24,7 @@ LISTS: Final[Mapping[str, Keys]] = {
 
 
 def access_of(document: Mapping[str, Any]) -> AccessConfig:
-    """What a document whose keys and types were checked says of them."""
+    """The rules of a document whose keys and types were checked."""
     return AccessConfig(
         rules=tuple(AccessRule(**{"addresses": (), **_tuples(table)}) for table in document.get("access", ())),
         groups=tuple(GroupConfig(**{"users": (), **_tuples(table)}) for table in document.get("group", ())),

@@ -67,7 +67,7 @@ def run_node(args: argparse.Namespace, points: Points | None = None) -> int:
     try:
         settings = _load(args)
         try:
-            code = _run(settings, points, log, hang_up, lambda: _load(args))
+            code = NodeProcess(settings, points, log, hang_up, lambda: _load(args)).run()
         except ConfigError as error:  # found when it is used: an address, a file
             config = getattr(args, "config", None)
             if config is None or (getattr(args, "listen", None) and str(error).startswith("node listen")):
@@ -104,8 +104,7 @@ def _load(args: argparse.Namespace) -> NodeSettings:
 
 
 class HangUp:
-    """The handler of SIGHUP: `then` is called, once there is something to call. It never ends the process, which a loop
-    that closes would have it do."""
+    """The handler of SIGHUP: calls `then`, if it is set. It never ends the process, even while the loop is closing."""
 
     def __init__(self) -> None:
         self.then: Callable[[], object] | None = None
@@ -116,110 +115,125 @@ class HangUp:
 
 
 class LogOutput:
-    """Has all lines of the process be logged as settings say. `name`: the node's, which is in each line."""
+    """Configures the log of the process. `name`: the node's, which is in each line."""
 
     def __init__(self, handler: LogHandler, name: str) -> None:
         self._handler = handler
         self._name = name
 
     def reopen(self, settings: LogSettings) -> Opened | None:
-        """Opens the log's file anew, if it has one, to be used. ConfigError if that is not possible."""
+        """Opens the log's file again, if it has one. ConfigError if that is not possible."""
         return None if settings.file is None else self._handler.reopen(settings.file)
 
     def use(self, settings: LogSettings, opened: Opened | None) -> None:
-        """Lines are like this from now on, and go there."""
+        """Applies the settings, and writes to `opened` from now on."""
         logging.getLogger().setLevel(settings.level.upper())
         self._handler.shape(self._name, as_json=settings.format == JSON)
         self._handler.use(opened)
 
 
-def _run(settings: NodeSettings, points: Points | None, handler: LogHandler, hang_up: HangUp, load: Load) -> int:
-    # Imported before memory is measured, so that only the store's own pages come after.
-    from holdfast.core import NodeCore
-    from holdfast.peers.limits.refusals import REFUSALS_MAX
-    from holdfast.storage.lmdb import LmdbStore
+class NodeProcess:
+    """A node's process: opens its files and its store, runs the loop, and closes the store."""
 
-    manager = manager_of(os.environ, os.getpid())
-    sys.setswitchinterval(SWITCH_INTERVAL_S)
-    log = LogOutput(handler, settings.core.name)
-    log.use(settings.log, log.reopen(settings.log))
-    limits = settings.core.limits
-    _raise_files_max(limits.connections_max + limits.reserved_connections_max + REFUSALS_MAX + FILES_SPARE)
-    memory = ResidentMemory()
-    telemetry = None if settings.telemetry_file is None else TelemetryFile(settings.telemetry_file)
-    audit = None if settings.audit_file is None else AuditFile(settings.audit_file)
-    store = LmdbStore(
-        settings.data,
-        bytes_max=settings.store_bytes_max,
-        on_point=None if points is None else points.passed,
-        must_exist=settings.store_must_exist,
-    )
-    settings = settings.on_disk(store.bytes_most())
-    if not store.table_in_memory:
-        text = "store %s: LMDB's reader table is the file readers.mdb, because memfd_create is not available"
-        _log.warning(text + ": a file system that hangs will stop the node", settings.data)
-    name = settings.core.name
+    def __init__(
+        self, settings: NodeSettings, points: Points | None, handler: LogHandler, hang_up: HangUp, load: Load
+    ) -> None:
+        # Imported before memory is measured, so that only the store's own pages come after.
+        from holdfast.core import NodeCore
+        from holdfast.storage.lmdb import LmdbStore
 
-    end_at = math.inf
+        self._core_type = NodeCore
+        self._points = points
+        self._hang_up = hang_up
+        self._load = load
+        self._manager = manager_of(os.environ, os.getpid())
+        sys.setswitchinterval(SWITCH_INTERVAL_S)
+        self._name = settings.core.name
+        self._log = LogOutput(handler, self._name)
+        self._log.use(settings.log, self._log.reopen(settings.log))
+        _raise_files_max(_files_wanted(settings))
+        self._memory = ResidentMemory()
+        self._telemetry = None if settings.telemetry_file is None else TelemetryFile(settings.telemetry_file)
+        self._audit = None if settings.audit_file is None else AuditFile(settings.audit_file)
+        self._store = LmdbStore(
+            settings.data,
+            bytes_max=settings.store_bytes_max,
+            on_point=None if points is None else points.passed,
+            must_exist=settings.store_must_exist,
+        )
+        self._settings = settings.on_disk(self._store.bytes_most())
+        if not self._store.table_in_memory:
+            text = "store %s: LMDB's reader table is the file readers.mdb, because memfd_create is not available"
+            _log.warning(text + ": a file system that hangs will stop the node", settings.data)
+        self._end_at = math.inf
+        """On the monotonic clock: when a stop must have ended the process."""
 
-    async def serve() -> int:
+    def run(self) -> int:
+        """Runs the node until it is stopped or fails; returns the exit code."""
+        store = self._store
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            code = runner.run(self._serve())
+        for number in (signal.SIGTERM, signal.SIGINT):  # the loop restored their handlers
+            signal.signal(number, signal.SIG_IGN)
+        if code != 0:
+            return code
+        _log.info("node %s has stopped", self._name)
+        gone = store.gone()
+        code = _close(store, self._end_at - time.monotonic())
+        if code == 0 and gone is not None:
+            _log.error("store %s: %s: what it still held ends with this process", self._settings.data, gone)
+            return 1
+        return code
+
+    async def _serve(self) -> int:
+        settings, loop = self._settings, asyncio.get_running_loop()
         wall_ms = time.time_ns() // 1_000_000
-        core = NodeCore(settings.core, store, rng=SystemRandom(), wall_ms=wall_ms, now=time.monotonic())
+        core = self._core_type(settings.core, self._store, rng=SystemRandom(), wall_ms=wall_ms, now=time.monotonic())
         runtime = NodeRuntime(
             settings,
             core,
-            store,
-            memory=memory,
-            telemetry=telemetry,
-            audit=audit,
-            load=load,
-            log=log,
-            points=points,
+            self._store,
+            memory=self._memory,
+            telemetry=self._telemetry,
+            audit=self._audit,
+            load=self._load,
+            log=self._log,
+            points=self._points,
         )
-
-        def stop(number: signal.Signals) -> None:
-            nonlocal end_at
-            if end_at == math.inf:
-                _log.info("%s: node %s stops", number.name, name)
-            end_at = min(end_at, time.monotonic() + STOP_S)
-            manager.tell(STOPPING)
-            runtime.stop()
-
-        loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, stop, number)
-        hang_up.then = lambda: loop.call_soon_threadsafe(runtime.reload)
+            loop.add_signal_handler(number, self._stop, number, runtime)
+        self._hang_up.then = lambda: loop.call_soon_threadsafe(runtime.reload)
         gc.collect()
         gc.freeze()
         gc.set_threshold(*GC_THRESHOLDS)
-
-        def ready(served: list[str]) -> None:
-            listening = ", ".join(served)
-            _log.info("node %s starts, holdfast %s: store %s, %s; listens on %s", name, __version__, settings.data,
-                      store.uuid, listening)  # fmt: skip
-            _ready(name, store.uuid, served)
-            manager.tell(READY)
-            manager.watch(loop)
-
         try:
-            return await runtime.run(ready)
+            return await runtime.run(self._ready)
         finally:
-            hang_up.then = None
-            manager.close()
+            self._hang_up.then = None
+            self._manager.close()
 
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        code = runner.run(serve())
-    for number in (signal.SIGTERM, signal.SIGINT):  # the loop restored their handlers
-        signal.signal(number, signal.SIG_IGN)
-    if code != 0:
-        return code
-    _log.info("node %s has stopped", name)
-    gone = store.gone()
-    code = _close(store, end_at - time.monotonic())
-    if code == 0 and gone is not None:
-        _log.error("store %s: %s: what it still held ends with this process", settings.data, gone)
-        return 1
-    return code
+    def _stop(self, number: signal.Signals, runtime: NodeRuntime) -> None:
+        if self._end_at == math.inf:
+            _log.info("%s: node %s stops", number.name, self._name)
+        self._end_at = min(self._end_at, time.monotonic() + STOP_S)
+        self._manager.tell(STOPPING)
+        runtime.stop()
+
+    def _ready(self, served: list[str]) -> None:
+        listening = ", ".join(served)
+        _log.info("node %s starts, holdfast %s: store %s, %s; listens on %s", self._name, __version__,
+                  self._settings.data, self._store.uuid, listening)  # fmt: skip
+        _ready(self._name, self._store.uuid, served)
+        self._manager.tell(READY)
+        self._manager.watch(asyncio.get_running_loop())
+
+
+def _files_wanted(settings: NodeSettings) -> int:
+    """The open files that the node's limits need."""
+    from holdfast.peers.limits.refusals import REFUSALS_MAX
+
+    limits = settings.core.limits
+    return limits.connections_max + limits.reserved_connections_max + REFUSALS_MAX + FILES_SPARE
 
 
 def _close(store: Any, left_s: float) -> int:

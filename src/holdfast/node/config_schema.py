@@ -160,4 +160,4 @@ LISTS: Final[Mapping[str, Keys]] = {
     },
 }
 NAMED_BY: Final[Mapping[str, str]] = {"route": "destination", "federation": "topic"}
-"""The key by which an entry of a list is told from the others; `name` in all lists but these."""
+"""The key that identifies an entry of a list; `name` in all lists but these."""

@@ -1,4 +1,4 @@
-"""What a node's file says of its log (docs/operations.md, `[log]`).
+"""The settings of a node's log (docs/operations.md, `[log]`).
 
 Rules of this file: settings alone; the log is written in process/log.py.
 """

@@ -52,7 +52,8 @@ class LogTarget(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What was read, and made ready. `use` takes it up and `drop` gives it up: one of the two is called, once."""
+    """A configuration that was read and prepared. `use` takes it up and `drop` gives it up: one of the two is called,
+    once."""
 
     settings: NodeSettings
     reopened: tuple[tuple[RecordFile, Opened], ...]
@@ -93,7 +94,7 @@ class Reloader:
         self._loop = loop
         self._load = load
         self.settings = settings
-        """What holds now."""
+        """The settings in force."""
         self._feed = feed
         self._telemetry, self._audit = files
         self.certificates = certificates
@@ -116,11 +117,11 @@ class Reloader:
         threading.Thread(target=self._read, name="holdfast-reload", daemon=True).start()
 
     def close(self) -> None:
-        """What is read from now on is dropped."""
+        """Drops every configuration that is read from now on."""
         self._over = True
 
     def decided(self, decided: ConfigDecided) -> None:
-        """The core has decided about what was read last."""
+        """The core has decided about the configuration that was read last."""
         prepared, self._prepared = self._prepared, None
         if prepared is None:
             return
@@ -228,7 +229,7 @@ class Reloader:
         return tuple(changed), tuple(dict.fromkeys(restart))
 
     def _kept(self, new: NodeSettings) -> NodeSettings:
-        """What holds now of what was read."""
+        """The settings in force after a reload."""
         old = self.settings
         kept = {field: getattr(old, field) for field in AT_START}
         if self._telemetry is None or new.telemetry_file is None:

@@ -96,7 +96,7 @@ class NodeRuntime:
         """When the last turn ended: a turn includes all work of this thread since then."""
         self._turn_kinds: dict[str, None] = {}
         self._last_turn: tuple[float | None, tuple[str, ...]] = None, ()
-        """The processor time of the turn before, and what was in it."""
+        """The processor time of the last turn, and its events."""
         self._committed = self._settled = False  # used for points alone
         self._job: events.Commit | None = None
         """To be handed to the writer before the turn is over."""
@@ -138,7 +138,7 @@ class NodeRuntime:
                 "and may be stored or not"
             )
             _log.warning(text, self._writer.waited_s or 0.0)
-            return 1  # nobody may wait for the store to be closed
+            return 1  # closing the store must not block
         return code
 
     def reload(self) -> None:
@@ -147,8 +147,8 @@ class NodeRuntime:
             self._reloader.begin()
 
     def stop(self) -> None:
-        """Tells every peer, and commits what was taken; `run` returns 0 within 5 s, or 1 if the disk does not answer.
-        Idempotent."""
+        """Closes every connection, and commits what was accepted; `run` returns 0 within 5 s, or 1 if the disk does not
+        answer. Idempotent."""
         if self._stopping or self._over:
             return
         self._stopping = True

@@ -53,14 +53,14 @@ def read(path: Path) -> UserList:
 
 @contextmanager
 def changing(path: Path) -> Iterator[None]:
-    """Nobody else changes a file of users in that directory meanwhile."""
+    """Keeps other processes from changing a file of users in that directory meanwhile."""
     with durable.changing(path.resolve().parent):
         yield
 
 
 def write(path: Path, users: UserList) -> None:
-    """Puts a file with these users in the place of the file: whoever reads sees the one or the other, and only the
-    owner of the file may. A file without a seed is given one. OSError, ConfigError."""
+    """Puts a file with these users in the place of the file: a reader sees the old or the new file, and only the owner
+    may read it. A file without a seed is given one. OSError, ConfigError."""
     path = path.resolve()
     text = render(users if users.seed else users._replace(seed=os.urandom(SEED_BYTES)))
     durable.replace_file(path, text.encode(), _MODE, durable.owner_of(path))
@@ -75,7 +75,7 @@ def _signature(path: Path) -> Signature | None:
 
 
 class UsersWatch:
-    """Tells the core when the file has changed."""
+    """Informs the core when the file has changed."""
 
     def __init__(self, loop: AbstractEventLoop, path: Path, feed: Callable[[Event], None]) -> None:
         self._loop = loop
@@ -86,7 +86,7 @@ class UsersWatch:
         self._timer: TimerHandle | None = None
 
     def start(self) -> None:
-        """Tells of the file as it is, and looks at it again and again. ConfigError where it cannot be read."""
+        """Reports the present file, and checks it periodically. ConfigError where it cannot be read."""
         self._seen = _signature(self._path)
         self._tell(read(self._path))
         self._timer = self._loop.call_later(LOOK_S, self._look)
@@ -96,7 +96,7 @@ class UsersWatch:
         self.look_now()
 
     def look_now(self) -> None:
-        """Tells of the file if it has changed."""
+        """Reports the file if it has changed."""
         signature = _signature(self._path)
         if signature == self._seen:
             return
@@ -104,7 +104,7 @@ class UsersWatch:
         try:
             self._tell(read(self._path))
         except ConfigError as error:
-            self._feed(DriverWarned(about="users_file", text=f"{error}; the users are those of before"))
+            self._feed(DriverWarned(about="users_file", text=f"{error}; the previous users are kept"))
 
     def _tell(self, users: UserList) -> None:
         if users != self._users:

@@ -15,7 +15,7 @@ TIMER_MIN_S: Final = 0.001
 
 class WakeUps:
     """`next_deadline`: of the core, None once nothing is to wake it; `fire`: its deadline is over; `failed`: the core
-    could not tell its deadline."""
+    could not compute its deadline."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
 """A root that serves several groups, virtual hosts, each with its share of the rate.
 
-Rules of this file: groups are independent: what one leaves unused is not lent to another, so that none can tell from
-its rate what the others do. Source: docs/adr/0074-pacing.md.
+Rules of this file: groups are independent: the unused rate of one is not lent to another, so that no group's rate
+reveals what others do. Source: docs/adr/0074-pacing.md.
 """
 
 from collections.abc import Mapping

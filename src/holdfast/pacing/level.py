@@ -15,8 +15,8 @@ from holdfast.pacing.policy import HORIZON_S, PAPER, Load, Root, Thresholds, flo
 from holdfast.pacing.sharing import fitted, max_min, smallest_fit
 
 PLAN_S: Final = 5.0
-"""Queues are brought to the common level in this time, or in three loops: faster, they would swing (q' = -q(t - D) / h
-does not while D / h <= 1 / e)."""
+"""Queues reach the common level in this time, or in three loops: faster, they would swing (q' = -q(t - D) / h does not
+while D / h <= 1 / e)."""
 
 LOOPS: Final = 3.0
 

@@ -9,7 +9,7 @@ from collections import deque
 from typing import Final
 
 EXCESS: Final = 0.1
-"""Of its rate, beyond a message: who sends more than this ignores its rate."""
+"""Of its rate, beyond a message: a client that sends more than this ignores its rate."""
 
 LEAST_S: Final = 1.0
 """A period of judgement lasts so long at least: messages on their way, and a sender that is woken late, are most of
@@ -26,7 +26,8 @@ CUT_PERIODS: Final = 10
 """For so many periods after it last ignored its rate, or used it up, a neighbour's link is held to it."""
 
 CUT_USED: Final = 0.25
-"""Of its rate: who is cut and sends this much has more to send. Over a long way credit brings less than the rate."""
+"""Of its rate: a client that is limited and sends this much has more to send. Over a long way credit brings less than
+the rate."""
 
 
 class Obedience:
@@ -42,7 +43,8 @@ class Obedience:
         self._bytes = 0
         self._largest = 0
         self._most = 0.0
-        """The highest rate that it was told in the period that runs, or had as it began; 0: it was never told one."""
+        """The highest rate that it was sent in the present period, or had at its beginning; 0: it was never sent
+        one."""
         self._earlier: deque[float] = deque(maxlen=LEASE_PERIODS)
         """The same of the periods before."""
 
@@ -56,7 +58,7 @@ class Obedience:
         self._largest = max(self._largest, size)
 
     def told(self, rate: float) -> None:
-        """It is given that rate from now on."""
+        """Records that it is sent that rate."""
         self._most = max(self._most, rate)
 
     def end_period(self, over_s: float, has: float) -> None:

@@ -2,7 +2,7 @@
 
 Rules of this file: no clock; times are seconds on `now`'s scale. A rate holds for its lease, which counts from when the
 report that it answers was *sent*: so it ends here before the root believes so, however late anything came. No report
-waits for data, so a weight of zero silences nobody. Source: traffic-control §3.3; docs/adr/0074-pacing.md.
+waits for data, so a client with weight zero still reports. Source: traffic-control §3.3; docs/adr/0074-pacing.md.
 """
 
 from collections import deque

@@ -15,8 +15,8 @@ SIZE_BYTES: Final = 1_000
 
 
 FIRST_S: Final = 1.0
-"""How long messages wait for the first rate once there is a way to the root: else all that a node had kept would leave
-before its root has heard of it."""
+"""How long messages wait for the first rate once there is a way to the root: otherwise a node would send its whole
+backlog before its root knows of it."""
 
 
 class Pacer:

@@ -68,7 +68,7 @@ class Policy(Protocol):
         """The rate of each client, in their order."""
 
     def overflow_s(self, root: Root, clients: Sequence[Load], loop_s: float) -> float:
-        """For how long nothing overflows if all goes on as reported; HORIZON_S at most."""
+        """How long until a queue overflows, if arrivals and rates stay as reported; HORIZON_S at most."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,11 +36,11 @@ class RootCredit:
         """Neighbours that are cut and were given no credit."""
         self._rates: dict[str, float] = {}
         self._sum = 0.0
-        """Of the rates of the clients that each neighbour leads to, and of all, as they were told last."""
+        """The sums of the rates last sent to the clients behind each neighbour, and to all."""
         self._size = float(SIZE_BYTES)
 
     def computed(self, now: float) -> None:
-        """The table has computed rates, and told some."""
+        """The table has computed rates, and sent some."""
         rates: dict[str, float] = {}
         cut = set()
         for row in self._table.rows.values():
@@ -74,7 +74,7 @@ class RootCredit:
             most = min(most, given)
         if not self._sum:
             return most
-        # Who is not paced has as much as the mean of those that are.
+        # A neighbour without paced clients gets the mean of the others.
         share = self._rates.get(neighbour, self._sum / len(self._rates)) / self._sum
         # One at least: there may be room in another queue, or for a smaller one.
         return min(most, max(1, int(free * share / max(1.0, self._size))))

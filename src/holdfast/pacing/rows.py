@@ -1,4 +1,4 @@
-"""A row of the root's table: what one client reported, what it was told, and what is received from it.
+"""A row of the root's table: the reports of one client, the rates sent to it, and the bytes received from it.
 
 Rules of this file: values of one client alone; a client lies at most about itself, and each value is bounded by what
 its root measures. Times are seconds on `now`'s scale.
@@ -79,7 +79,7 @@ class Row:
         self.obedience = Obedience()
 
     def held(self, now: float) -> float:
-        """The rate that it has: what it was told for its lease, then its base."""
+        """The rate that it has: the rate sent to it during its lease, then its base."""
         return float(self.told_rate if now < self.lease_ends else self.told_base)
 
     def may_have(self, now: float) -> float:
@@ -89,13 +89,13 @@ class Row:
         return float(max(self.told_rate, self.told_base) if over else self.told_rate)
 
     def excess(self, now: float) -> float:
-        """What it takes of the root's rate without being told to."""
+        """The part of the root's rate that it takes beyond its own rate."""
         return max(0.0, self.obedience.received - self.held(now)) if self.obedience.ignoring else 0.0
 
     @property
     def overflow_s(self) -> float | None:
-        """When its queue is full if all goes on as it reported, at the rate that it was told; None while arrivals are
-        not known."""
+        """When its queue is full, if arrivals stay as reported, at the rate sent to it; None while arrivals are not
+        known."""
         return full_s(self.capacity, self.used, self.arrivals, self.told_rate)
 
     def allows_report(self, now: float) -> bool:
@@ -141,7 +141,7 @@ class Row:
         return _median(self.round_trips) if self.round_trips else ROUND_TRIP_S
 
     def load(self, now: float, root_rate: float, equal: float) -> Load:
-        """What a policy sees. `equal`: its equal share, which stands for arrivals that it does not know yet."""
+        """What a policy sees. `equal`: its equal share, in place of arrivals that are not known yet."""
         if self.arrivals is None:
             arrivals = spread = equal
         else:

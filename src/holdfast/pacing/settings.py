@@ -1,4 +1,4 @@
-"""What a node is told about pacing: as a root that gives rates, as a client that asks for one, or as both.
+"""The settings of pacing: as a root that gives rates, as a client that asks for one, or as both.
 
 Rules of this file: data and its checks; TOML is read in `node/config.py`.
 """

@@ -42,7 +42,7 @@ def fitted(rates: Sequence[float], floors: Sequence[float], budget: float) -> li
 
 
 def proportional(weights: Sequence[float], floors: Sequence[float], budget: float) -> list[float]:
-    """`budget` by weights, but nobody below the floor: who would be, has the floor, and the others share the rest.
+    """`budget` by weights, with no client below the floor: who would be, has the floor, and the others share the rest.
 
     Some weight must be above 0, and the floors sum to less than `budget`.
     """

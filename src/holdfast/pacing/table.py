@@ -29,7 +29,7 @@ ROWS_PER_S: Final = 2_000
 ROWS_MAX: Final = 10_000
 
 RATE_CHANGE: Final = 0.05
-"""Once one rate changed by this much of itself, all that changed are told."""
+"""Relative change of one rate at which all changed rates are sent."""
 
 LATE: Final = 1.5
 """Round trips after a pace: a report that comes later than this and does not know the pace says that it was lost."""
@@ -62,7 +62,7 @@ class Pacing:
 
 
 class Table:
-    """What one root knows of a group's clients, and what it told them."""
+    """The clients of a group at a root, and the rates that it sent them."""
 
     def __init__(
         self, name: str, group: str, pacing: Pacing, *, process: int, now: float,
@@ -75,7 +75,7 @@ class Table:
         self._rows_of_all = rows_of_all if rows_of_all is not None else self.rows.__len__
         self.version = 0
         self.changes = 0
-        """Rates told that differ from what was told before."""
+        """Rates sent that differ from those sent before."""
         self.budget = pacing.rate
         """What the rates of the last computation add up to at most, silent clients' leases aside."""
         self.computed = 0.0
@@ -90,7 +90,7 @@ class Table:
         self._computed_at = now - COMPUTE_GAP_S
         self._compute_at: float | None = None
         self._untold: dict[str, None] = {}
-        """Whom to tell, in this order."""
+        """Clients to which rates must be sent, in this order."""
 
     # ----------------------------------------------------------------------------------------------- coming in
 
@@ -204,7 +204,7 @@ class Table:
         self._compare(now, active)
 
     def _compare(self, now: float, active: list[Row]) -> None:
-        """Finds out who is to be told, the lower rates first."""
+        """Finds the clients to which rates must be sent, the lower rates first."""
         if fsum(row.told_rate for row in active) > self.budget or any(
             not row.told_version
             or row.told_base != _whole(row.base)
@@ -232,7 +232,7 @@ class Table:
 
     @property
     def untold(self) -> Set[str]:
-        """Who is to be told."""
+        """The clients to which rates must be sent."""
         return self._untold.keys()
 
     # ----------------------------------------------------------------------------------------------- going out

@@ -1,1 +1,2 @@
-"""Sessions with neighbours, who is let in, and routing joined to them (CUSTODY, "The session"; docs/routing.md)."""
+"""Sessions with neighbours, admission of connections, and routing over the sessions (CUSTODY, "The session";
+docs/routing.md)."""

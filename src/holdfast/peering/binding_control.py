@@ -1,9 +1,9 @@
 """Federation in a node: the bindings of its topics reach its neighbours, and theirs come here, over control links and
 the disk (docs/federation.md, docs/adr/0081).
 
-Rules of this file: what bindings are, and what is said of them, is decided in `federation/`; this file knows when. A
-set is stored in the batch of the turn that changed it, and said once that is on disk; with the turn it is undone. A
-node that has no entry, and whose neighbours forward it nothing, holds nothing, and nothing costs it anything.
+Rules of this file: `federation/` decides what bindings are and what is sent; this file decides when. A set is stored in
+the batch of the turn that changed it, sent once that is on disk, and undone with the turn. A node without entries, to
+which no neighbour forwards a topic, holds no state and does no work.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -30,7 +30,7 @@ from holdfast.state.tables import Tables
 from holdfast.state.turns import Turn, Turns, Undone
 
 Bound = Iterable[tuple[str, Iterable[Row]]]
-"""Topics, and all that this node's clients want of each."""
+"""Topics, each with all bindings of this node's clients."""
 
 
 class BindingControl:
@@ -49,7 +49,7 @@ class BindingControl:
         life: int,
         via: Callable[[str], str],
     ) -> None:
-        """`life`: wall milliseconds at this start. `via`: the neighbour to which messages for that node go next."""
+        """`life`: wall milliseconds at this start. `via`: the next hop for a node."""
         self._name = config.name
         self._clock = clock
         self._turns = turns
@@ -63,35 +63,35 @@ class BindingControl:
         self._routes = BindingRoutes(config.name, neighbours)
         self.federation: Federation | None = None
         self.bound: Callable[[], Bound] = tuple
-        """All that the clients of this node want, by topic: asked when federation begins."""
+        """All bindings of this node's clients, by topic; read when federation begins."""
         self.answered: Callable[[Answer], None] = lambda answer: None
-        """Hears the answers to `confirm`."""
+        """Receives the answers to `confirm`."""
         self.learned: Callable[[], None] = lambda: None
         """Called when `learns` may have become False."""
         self._learns_until: float | None = None
-        """Of a store that was empty at this start, while it is not known what other nodes want."""
+        """If the store was empty at this start: until when messages wait for other nodes' bindings."""
         self.active: list[Federation] = []
         """What has deadlines; empty without federation."""
         self.written: Turn | None = None
         """The turn that has the records of the commit that is under way, or is about to be."""
         self._due_at: float | None = None
-        """When federation acts next; None where that is to be asked again."""
+        """When federation acts next; None if it must be asked again."""
         kinds.add(dict.fromkeys(KINDS, self._hear))
         of_others = any(kind == SET and of[0] != self._name for kind, *of in self._stored)
         if not of_others and any(entry.mode == DYNAMIC for entry in config.federation):
             self._learns_until = clock.now + config.routing.registration_s
         if self.entries or of_others:
-            self._begin()  # of what it has itself it tells when somebody forwards it something
+            self._begin()  # it sends its own bindings once a neighbour forwards it a topic
 
     # ------------------------------------------------------------------------------------------------ its beginning
 
     @property
     def entries(self) -> tuple[Entry, ...]:
-        """All that hold."""
+        """All entries in force."""
         return self.made.all
 
     def configure(self, config: NodeConfig) -> None:
-        """The file has other entries, or other neighbours, from now on."""
+        """Sets the entries and neighbours of the file."""
         if self.made.configure(config):
             self._configure()
 
@@ -116,7 +116,8 @@ class BindingControl:
         return federation
 
     def _moved(self) -> None:
-        """Federation was told something: others may have to be, and who waited for a confirmation."""
+        """Federation's input changed: neighbours, and attaches that wait for a confirmation, may have to be
+        informed."""
         if self.federation is not None:
             self.messages.eager.update(dict.fromkeys(self.federation.neighbours))
             for answer in self.federation.answers():
@@ -128,14 +129,14 @@ class BindingControl:
     # ------------------------------------------------------------------------------------------------ entries
 
     def add(self, entry: Entry) -> bool:
-        """An entry that holds from now on, over restarts too. False where it is there. Raises ConfigError."""
+        """Adds an entry, which is stored; False if it exists. Raises ConfigError."""
         is_new = self.made.add(entry)
         if is_new:
             self._configure()
         return is_new
 
     def remove(self, topic: str, neighbour: str) -> None:
-        """That entry, which a request made, does not hold any more."""
+        """Removes an entry that a request created."""
         self.made.remove(topic, neighbour)
         self._configure()
 
@@ -150,15 +151,15 @@ class BindingControl:
     # ------------------------------------------------------------------------------------------------ topics
 
     def bind(self, topic: str, rows: Iterable[Row]) -> None:
-        """All that this node's clients want of a topic, from now on. Nothing where there is no federation: it asks
+        """Sets the bindings of this node's clients for a topic. Does nothing without federation, which reads them
         (`bound`) when it begins."""
         if self.federation is not None:
             self.federation.bind(topic, rows, self._clock.now)
             self._moved()
 
     def confirm(self, topic: str, row: Row, wait_s: float) -> int | None:
-        """Asks who has stored what `row` wants, which `bind` was told; `answered` hears of it, with this number, in
-        this turn or later. None without federation: nobody else has the topic."""
+        """Asks which nodes have stored the binding `row`, which `bind` has set; `answered` is called with the returned
+        number, in this turn or later. None without federation: no other node has the topic."""
         if self.federation is None:
             return None
         token = self.federation.confirm(topic, row, self._clock.now, wait_s)
@@ -166,7 +167,7 @@ class BindingControl:
         return token
 
     def cancel(self, token: int) -> None:
-        """Who asked for that confirmation is gone."""
+        """The link that asked for that confirmation has ended."""
         if self.federation is not None:
             self.federation.cancel(token)
 
@@ -186,8 +187,8 @@ class BindingControl:
         return self.federation.choose(topic, subject, asks, tags=tags, anew=anew)
 
     def learns(self, topic: str) -> bool:
-        """Whether messages of the topic wait: this node began with an empty store, and has not heard yet what the nodes
-        want to which its entries lead. At most `registration_s`."""
+        """Whether messages of the topic wait, because this node started with an empty store and has not received the
+        bindings of the nodes behind its entries. It waits at most `registration_s`."""
         return self._is_learning() and self.federation is not None and not self.federation.following.has_all(topic)
 
     def _is_learning(self) -> bool:
@@ -198,8 +199,8 @@ class BindingControl:
     # ------------------------------------------------------------------------------------------------ routes
 
     def spreads(self, spread: Callable[[Iterable[str]], None]) -> None:
-        """Who is told the neighbours over which topics are forwarded, in either direction: those there are now, and
-        those that come."""
+        """Registers a function that is called with the neighbours over which topics are forwarded, in either direction:
+        the present ones, and each new one."""
         self._routes.spreads(spread)
         if self.federation is not None:
             self._routes.tell_spread(self.federation, self.entries)
@@ -209,7 +210,7 @@ class BindingControl:
         self._routes.routed_by(network, self._forgot)
 
     def _forgot(self, name: str) -> None:
-        """A node left for good: what it wanted goes."""
+        """A node left for good: removes its bindings."""
         if self.federation is not None:
             self.federation.forget(name, self._clock.now)
             self._moved()
@@ -229,7 +230,7 @@ class BindingControl:
             self._moved()
 
     def lost(self, session: Session) -> None:
-        """The session is gone; it need not have been up."""
+        """The session has ended, or was never up."""
         self.messages.forget(session.name)
         if self.federation is not None:
             self.federation.down(session.name, self._clock.now)
@@ -252,7 +253,7 @@ class BindingControl:
         self.messages.receive(federation, session, fields)
 
     def speak(self) -> None:
-        """Takes in what was heard, and says what is to be said, as far as a turn and the credit allow."""
+        """Applies received messages and sends what is due, as far as the turn's share and the credit allow."""
         federation, now = self.federation, self._clock.now
         if federation is None:
             return
@@ -290,7 +291,7 @@ class BindingControl:
 
     @property
     def is_due(self) -> bool:
-        """Whether the commit that begins now has something of it."""
+        """Whether the next commit has rows of it."""
         return self.federation is not None and self.federation.has_records and self._room.bytes > 0
 
     def before_commit(self, turn: Turn) -> None:
@@ -313,14 +314,15 @@ class BindingControl:
                 turn.batch.puts[stored.TABLE, key] = value
 
     def committed(self, turn: Turn) -> None:
-        """That turn is on disk: what it stored may be said."""
+        """That turn is on disk: what it stored may be sent."""
         if self.federation is not None and turn is self.written:
             self.written = None
             self.federation.committed(self._clock.now)
             self._moved()
 
     def undo(self, undone: Undone) -> None:
-        """Reverts the sets of those turns. Entries stay, as all that requests changed: the next turn stores them."""
+        """Reverts the sets of those turns. Entries stay, as does every change by a request: the next turn stores
+        them."""
         if self.federation is None:
             return
         if any(turn is self.written for turn in undone.turns):
@@ -331,8 +333,8 @@ class BindingControl:
         self._moved()
 
     def recover(self) -> None:
-        """After a failure: what is derived from the sets is made anew, and all is told again that it may have kept
-        from federation."""
+        """After a failure: rebuilds what is derived from the sets, and repeats everything that federation may have
+        missed."""
         federation, now = self.federation, self._clock.now
         if federation is None:
             return

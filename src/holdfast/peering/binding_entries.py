@@ -1,7 +1,7 @@
-"""The entries by which a node forwards topics: those of its file, and those that requests made (docs/federation.md).
+"""The entries by which a node forwards topics: those of its file, and those that requests created (docs/federation.md).
 
-Rules of this file: entries of requests go with the turn that answers the request, and stay although their turn is
-undone, as all that requests changed: the next turn stores them.
+Rules of this file: a created entry is stored with the turn that answers its request. It stays if that turn is undone,
+as does every change by a request: the next turn stores it.
 """
 
 from holdfast.errors import ConfigError
@@ -13,17 +13,17 @@ from holdfast.state.turns import Turns
 
 
 class BindingEntries:
-    """Which of them hold."""
+    """The entries of the file and of requests, and which of them apply."""
 
     def __init__(self, config: NodeConfig, store: Tables, turns: Turns) -> None:
         self._config = config
         self._turns = turns
         self.created = stored.entries_of(store.table(stored.ENTRIES))
-        """Entries that requests made, by topic and neighbour."""
+        """Entries that requests created, by topic and neighbour."""
 
     @property
     def all(self) -> tuple[Entry, ...]:
-        """All that hold: of the configuration, then those that requests made."""
+        """All entries that apply: those of the configuration, then those that requests created."""
         configured = self._config.federation
         taken = {(entry.topic, entry.neighbour) for entry in configured}
         made = (
@@ -38,7 +38,7 @@ class BindingEntries:
         return {neighbour.name for neighbour in self._config.neighbours}
 
     def configure(self, config: NodeConfig) -> bool:
-        """The file has other entries, or other neighbours, from now on. Whether other entries hold."""
+        """Sets the entries and neighbours of the file; returns whether the entries that apply have changed."""
         before = self.all
         self._config = config
         return self.all != before
@@ -48,7 +48,7 @@ class BindingEntries:
         return entry in self._config.federation
 
     def add(self, entry: Entry) -> bool:
-        """An entry that holds from now on, over restarts too. False where it is there. Raises ConfigError."""
+        """Adds an entry, which is stored; False if it exists. Raises ConfigError."""
         entry.validate()
         key = entry.topic, entry.neighbour
         present = next((one for one in self.all if (one.topic, one.neighbour) == key), None)
@@ -61,7 +61,7 @@ class BindingEntries:
         return True
 
     def remove(self, topic: str, neighbour: str) -> None:
-        """That entry, which a request made, does not hold any more."""
+        """Removes an entry that a request created."""
         self._change((topic, neighbour), None)
 
     def _change(self, key: tuple[str, str], entry: Entry | None) -> None:

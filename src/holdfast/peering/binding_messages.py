@@ -1,7 +1,8 @@
 """Messages of federation, which neighbours send each other over control links (docs/federation.md, docs/adr/0081).
 
-Rules of this file: a message is read when it comes, and applied as far as a turn allows; one that is malformed, or
-one too many, ends its session. One message at a time is taken to be sent, and kept until the control link takes it.
+Rules of this file: a message is decoded when it arrives, and applied within the turn's share; a malformed one, or one
+too many, ends its session. One outgoing message at a time is taken from federation, and kept until the control link
+accepts it.
 """
 
 from collections import deque
@@ -14,33 +15,34 @@ from holdfast.federation.messages import Federate, Message
 from holdfast.peers.neighbours.session_port import Session
 
 EFFORT_A_TURN: Final = 2_000
-"""What is taken in of one neighbour in one turn, in units of small messages (`Federation.effort`)."""
+"""Messages of one neighbour that one turn applies, in units of small messages (`Federation.effort`)."""
 
 WAITING_MAX: Final = 1_000
 """Messages of one neighbour that wait for a later turn; one more ends its session."""
 
 MESSAGES_A_TURN: Final = 64
-"""That one neighbour is told in one turn."""
+"""Messages that one turn sends to one neighbour."""
 
 
 class BindingMessages:
-    """Of all neighbours. `lost`: called when one sent something invalid, and its session has ended."""
+    """The messages of all neighbours. `lost`: called when a neighbour sent an invalid message and its session has
+    ended."""
 
     def __init__(self, neighbours: Mapping[str, Session], lost: Callable[[Session], None]) -> None:
         self._neighbours = neighbours
         self._lost = lost
         self.eager: dict[str, None] = {}
-        """Neighbours to whom something may have to be said."""
+        """Neighbours to which something may have to be sent."""
         self.unsent: dict[str, dict[str, Any]] = {}
-        """What was taken to be said, and found no credit: at most one message for each neighbour."""
+        """Messages that found no credit: at most one for each neighbour."""
         self.waiting: dict[str, deque[Message]] = {}
-        """By neighbour: what it said beyond what one turn takes in."""
+        """By neighbour: messages beyond one turn's share."""
         self._spent: dict[str, int] = {}
-        """By neighbour: the effort of this turn."""
+        """By neighbour: effort spent in this turn."""
         self.unsettled = False
-        """Something was applied since what follows from it was worked out."""
+        """Whether a message was applied since its consequences were last computed."""
         self.heard_modes = False
-        """A neighbour may forward other topics here than before; who looks sets it back."""
+        """Whether a neighbour may forward other topics here than before; the reader resets it."""
 
     @property
     def is_due(self) -> bool:
@@ -50,16 +52,16 @@ class BindingMessages:
     # ------------------------------------------------------------------------------------------------ sessions
 
     def begin(self, name: str) -> None:
-        """Its session is up: nothing that an earlier one left is said."""
+        """Its session is up: drops messages of an earlier session."""
         self.unsent.pop(name, None)
 
     def forget(self, name: str) -> None:
-        """Its session is gone."""
+        """Its session has ended."""
         for of_sessions in (self.eager, self.unsent, self.waiting):
             of_sessions.pop(name, None)
 
     def keep_only(self, federation: Federation) -> None:
-        """After a failure: nothing is left of those who are away."""
+        """After a failure: forgets neighbours without a session."""
         for of_sessions in (self.eager, self.unsent, self.waiting):
             for name in [name for name in of_sessions if name not in federation.neighbours]:
                 del of_sessions[name]
@@ -67,7 +69,7 @@ class BindingMessages:
     # ------------------------------------------------------------------------------------------------ received
 
     def receive(self, federation: Federation, session: Session, fields: dict[Any, Any]) -> None:
-        """A message as it came."""
+        """Handles a control message as it was received."""
         name = session.name
         try:
             message = federation.read(name, fields)
@@ -94,8 +96,7 @@ class BindingMessages:
         self._lost(session)
 
     def settle(self, federation: Federation, now: float) -> bool:
-        """Applies what waits, as far as a turn allows, and what follows from all that was applied; whether anything
-        was."""
+        """Applies waiting messages within the turn's share, then their consequences; returns whether there were any."""
         self._spent.clear()
         for name in list(self.waiting):
             waiting = self.waiting[name]
@@ -115,7 +116,7 @@ class BindingMessages:
     # ------------------------------------------------------------------------------------------------ sent
 
     def send(self, federation: Federation, now: float) -> None:
-        """Sends what is to be sent, as far as there is credit."""
+        """Sends due messages as far as there is credit."""
         for name in list(self.eager):
             if not self._send_to(federation, self._neighbours[name], now):
                 self.eager.pop(name, None)

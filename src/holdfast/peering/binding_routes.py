@@ -1,7 +1,7 @@
 """Federation and routing: over which neighbours a node without a topology file routes, and what federation knows of the
 links (docs/federation.md, docs/adr/0081).
 
-Rules of this file: routes are computed elsewhere; here is what each side tells the other.
+Rules of this file: routes are computed elsewhere; this file passes information between the two.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -19,7 +19,7 @@ class Network(Protocol):
     """The node's routing."""
 
     def followed_by(self, computed: Callable[[], None], forgot: Callable[[str], None]) -> None:
-        """Calls them when the table was computed, and when a node left for good."""
+        """Registers functions that are called when the table was computed, and when a node left for good."""
 
     @property
     def edges(self) -> Edges:
@@ -27,8 +27,8 @@ class Network(Protocol):
 
 
 class BindingRoutes:
-    """`rerouted`: what routing says, or what this node may send to, may be another than federation was told.
-    `may_spread`: so may the neighbours over which topics are forwarded."""
+    """`rerouted`: the routes, or the destinations that this node may send to, may have changed since federation last
+    got them. `may_spread`: the same for the neighbours over which topics are forwarded."""
 
     def __init__(self, name: str, neighbours: Mapping[str, Session]) -> None:
         self._name = name
@@ -36,16 +36,17 @@ class BindingRoutes:
         self._network: Network | None = None
         self._spread: Callable[[Iterable[str]], None] | None = None
         self._spread_over: dict[str, None] = {}
-        """The neighbours over which topics are forwarded, in either direction, that `_spread` was told."""
+        """The neighbours over which topics are forwarded, in either direction, with which `_spread` was called."""
         self.may_spread = True
         self.rerouted = True
 
     def spreads(self, spread: Callable[[Iterable[str]], None]) -> None:
-        """Who is told the neighbours over which topics are forwarded, in either direction."""
+        """Registers a function that is called with the neighbours over which topics are forwarded, in either
+        direction."""
         self._spread = spread
 
     def tell_spread(self, federation: Federation, entries: Iterable[Entry]) -> None:
-        """Those that are new."""
+        """Reports new neighbours."""
         if self._spread is None:
             return
         names = [entry.neighbour for entry in entries]
@@ -56,7 +57,7 @@ class BindingRoutes:
             self._spread(new)
 
     def routed_by(self, network: Network, forgot: Callable[[str], None]) -> None:
-        """There is routing. `forgot`: called when a node left for good."""
+        """Connects routing. `forgot`: called when a node left for good."""
         self._network = network
         network.followed_by(self._computed, forgot)
         self.rerouted = True
@@ -65,7 +66,7 @@ class BindingRoutes:
         self.rerouted = True
 
     def tell(self, federation: Federation, now: float) -> bool:
-        """Tells federation what routing says now; False where it knows that."""
+        """Passes the present routes to federation; False if they have not changed."""
         if not self.rerouted:
             return False
         self.rerouted = False

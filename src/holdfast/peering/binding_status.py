@@ -1,7 +1,7 @@
-"""What a node tells of federation: its entries, what was bound behind each, who takes its bindings, and the tree by
-which messages of a subject go out (docs/federation.md).
+"""What `status` reports about federation: entries, the bindings behind each, the neighbours that use this node's
+bindings, and the tree by which messages of a subject are sent (docs/federation.md).
 
-Rules of this file: reads, and changes nothing. What is told of bindings is bounded, however many there are.
+Rules of this file: reads only. The reported bindings are bounded.
 """
 
 from typing import Any, Final
@@ -16,10 +16,10 @@ from holdfast.peering.binding_control import BindingControl
 from holdfast.peering.routes import Routes
 
 ROWS_LOOKED_AT: Final = 10_000
-"""Of all bindings behind one entry; the rest is counted by their sets' sizes alone."""
+"""Bindings behind one entry that are examined; for the rest only the sizes of their sets count."""
 
 PATTERNS_TOLD: Final = 200
-"""Of one entry."""
+"""Patterns that are reported for one entry."""
 
 
 def status(control: BindingControl) -> dict[str, Any]:
@@ -57,7 +57,7 @@ def row(control: BindingControl, federation: Federation, entry: Entry) -> dict[s
 
 
 def _behind(federation: Federation, entry: Entry) -> list[Key]:
-    """The sets that come by that entry; of nodes to which no way leads now, those that came by it, or might have."""
+    """The sets that arrive through that entry; of unreachable nodes, those that arrived through it or might have."""
     topic, edges = entry.topic, federation.sets.edges(entry.topic)
     before = [one for one in federation.entries if one.topic == topic and one.mode == DYNAMIC]
     before = before[: before.index(entry)]
@@ -73,7 +73,7 @@ def _behind(federation: Federation, entry: Entry) -> list[Key]:
 
 
 class _Found:
-    """Patterns, each with the nodes at which it was bound."""
+    """Patterns, each with the nodes that bound it."""
 
     def __init__(self) -> None:
         self.left = ROWS_LOOKED_AT
@@ -97,7 +97,8 @@ def _state(control: BindingControl, federation: Federation, entry: Entry) -> str
 
 
 def _followers(federation: Federation) -> list[dict[str, Any]]:
-    """The topics that neighbours forward to this node, which tell them what is bound here and behind."""
+    """The topics that neighbours forward to this node, for which they get the bindings of this node and of nodes behind
+    it."""
     return [
         {
             "topic": topic,
@@ -111,7 +112,8 @@ def _followers(federation: Federation) -> list[dict[str, Any]]:
 
 
 def tree(control: BindingControl, routing: Routes | None, topic: str, subject: str) -> list[dict[str, Any]]:
-    """Where a message of that subject goes that is published here: a row for each node that gets it, with the way."""
+    """Where a message goes that is published here with that subject: a row, with the path, for each node that gets
+    it."""
     choice = control.choose(topic, subject)
     found = []
     for name in choice.branches:

@@ -1,8 +1,7 @@
-"""How far neighbours' wall clocks are from ours, estimated on the session for reports alone (RFC 5905 §8; status,
-`clock_offset_s`).
+"""Estimates the offset between a neighbour's wall clock and ours, for `status` only (RFC 5905 §8; `clock_offset_s`).
 
-Rules of this file: nothing is decided by it: time to live counts time spent. Asked seldom, by control messages of its
-own, so that probes stay what they are; an older neighbour passes them over.
+Rules of this file: no decision depends on it. Questions are rare and are control messages of their own, so that probes
+stay unchanged; an older neighbour ignores them.
 """
 
 from collections import deque
@@ -16,13 +15,13 @@ from holdfast.peers.neighbours.session_port import Hears, Session
 from holdfast.schema import is_whole_within
 
 SAMPLES: Final = 8
-"""Of so many the one with the shortest round trip counts (RFC 5905 §10)."""
+"""Samples among which the one with the shortest round trip counts (RFC 5905 §10)."""
 
 EVERY_S: Final = (5.0, 30.0)
-"""Between two questions: until there are SAMPLES, and then."""
+"""Seconds between two questions: until there are SAMPLES answers, and afterwards."""
 
 ANSWER_S: Final = 10.0
-"""A later answer tells more of queues than of clocks, and is passed over."""
+"""A later answer measures queues rather than clocks, and is ignored."""
 
 TIME_MS_MAX: Final = 2**53
 
@@ -40,7 +39,7 @@ def calendar_ms(wall_ms: int) -> int:
 
 @dataclass(slots=True)
 class Offset:
-    """What is known of one neighbour's clock."""
+    """The samples of one neighbour's clock."""
 
     due: float = 0.0
     number: int = 0
@@ -56,18 +55,18 @@ class Offset:
 
 
 class Clocks:
-    """Asks each neighbour for its wall clock, and keeps how far it is from ours."""
+    """Asks each neighbour for its wall clock, and keeps the offset from ours."""
 
     def __init__(self, clock: Clock, neighbours: Mapping[str, Session]) -> None:
         self._clock = clock
         self._neighbours = neighbours
         self.offsets: dict[str, Offset] = {}
         self.due_at: float | None = clock.now
-        """When somebody is to be asked; asked for every turn, so it is worked out when something was asked."""
+        """When the next question is due; read in every turn, so it is computed only after a question."""
         self.hears: Hears = {ASK: self._hear_ask, ANSWER: self._hear_answer}
 
     def established(self) -> None:
-        """A session came up: that neighbour may be asked."""
+        """A session is up: that neighbour may be asked."""
         self.due_at = self._clock.now
 
     def offset_s(self, neighbour: str) -> float | None:

@@ -1,7 +1,6 @@
-"""The control link between neighbours: both ends, and the two messages that are said most (CUSTODY, "The session").
-
-Rules of this file: a probe and an echo are built and read without the codec, in the exact bytes that the codec would
-make of them; any other form of them is read as every control message is. An echo is owed, never dropped.
+"""The control link between neighbours: both ends, and its two most frequent messages (CUSTODY, "The session"). Rules of
+this file: a probe and an echo are built and read without the codec, in the exact bytes that the codec would produce;
+any other form of them is decoded like every control message. An echo that finds no credit is sent later, never dropped.
 """
 
 from struct import Struct
@@ -83,7 +82,7 @@ class ControlOwner(Protocol):
         """The neighbour's."""
 
     def control_attached(self) -> None:
-        """Our link was answered, and may send: nothing was sent on it yet."""
+        """Our link was answered; nothing was sent on it yet."""
 
     def control_credited(self) -> None:
         """Our link has credit, and owes no echo."""
@@ -91,7 +90,7 @@ class ControlOwner(Protocol):
     def hear_probe(self, number: int, version: int) -> None: ...
     def hear_echo(self, number: int) -> None: ...
     def hear(self, fields: dict[Any, Any]) -> None:
-        """Any other control message, and these two in another form."""
+        """Handles any other control message, and these two in another form."""
 
 
 class ControlSender(Egress):
@@ -105,11 +104,11 @@ class ControlSender(Egress):
         self.owed: int | None = None
         """The last probe's number that found no credit for its echo."""
         self.hello_owed = False
-        """Whether the hello, or some of what comes ahead of it, found no credit."""
+        """Whether the hello, or a message that precedes it, found no credit."""
 
     def send(self, payload: bytes, *, reserve: int = 0) -> bool:
-        """One message; False where the peer's credit, less `reserve`, does not allow it, its session's window or its
-        link's limit. What did not fit the window would wait in the session's backlog, which has no bound."""
+        """Sends one message. False if the peer's credit less `reserve`, its session's window or its link's limit does
+        not allow it: beyond the window it would wait in the session's backlog, which has no bound."""
         link = self.link
         limit = link.message_bytes_max
         if (
@@ -124,7 +123,7 @@ class ControlSender(Egress):
         return True
 
     def answer(self, number: int) -> None:
-        """The echo, now or with the next credit; of several that wait, the last one's says all."""
+        """Sends the echo, now or with the next credit; of several that wait only the last is sent."""
         self.owed = None if self.send(echo(number)) else number
 
     def credited(self) -> None:

@@ -1,6 +1,6 @@
-"""Admission: the engine of each connection, who may log in, and which connection is a neighbour's.
+"""Admission: opens the engine of each connection, and decides which connection is a neighbour's.
 
-Rules of this file: nothing is believed before it is checked (ARCHITECTURE, "Who is believed"). Logins are checked by
+Rules of this file: every claim of a peer is checked (ARCHITECTURE, "Who is believed"). Logins are checked by
 peers/entrance.py.
 """
 
@@ -50,7 +50,7 @@ LOGGED_OUT: Final = "closed: its user was removed, or has another password; log 
 
 
 class Session(Protocol):
-    """A neighbour's session, as far as connections come to it."""
+    """A neighbour's session, as far as admission uses it."""
 
     config: NeighbourConfig
 
@@ -63,7 +63,8 @@ class Session(Protocol):
 
 
 class Doors:
-    """Opens the engine of each connection, and says whose the connection is once its peer has."""
+    """Opens the engine of each connection, and assigns the connection to a client or a neighbour after the peer's
+    open."""
 
     def __init__(
         self,
@@ -87,8 +88,8 @@ class Doors:
         is_stopping: Callable[[], bool],
         came_as_neighbour: Callable[[str, str], None],
     ) -> None:
-        """`store`: who the store is, as others hear it. `came_as_neighbour(name, text)`: a node that is not listed
-        tried to be a neighbour."""
+        """`store`: the store's UUID as this node advertises it. `came_as_neighbour(name, text)`: a node that is not
+        listed tried to be a neighbour."""
         self._config = config
         self._clock = clock
         self._connections = connections
@@ -109,13 +110,78 @@ class Doors:
         self.entrance = Entrance(config, self._accounts, logins, hosts, audit)
         self._came_as_neighbour = came_as_neighbour
         self.offers = _offers(len(neighbours), config.limits.memory_bytes_max)
-        """The features that this node offers, and uses with who offers them too; simulated nodes of an earlier version
-        have fewer."""
+        """The features that this node offers, and uses with peers that offer them too; simulated nodes of an earlier
+        version have fewer."""
 
     def open(self, event: events.ConnectionOpened) -> None:
-        """A transport is up: its engine, with what we say of ourselves, and the session that dialled it."""
+        """A transport is up: creates its engine with our open, and informs the session that dialled it."""
+        neighbour = None if event.neighbour is None else self._neighbours[event.neighbour]
+        engine = self._accepted_engine(event) if neighbour is None else self._dialled_engine(event, neighbour)
+        peer = Peer(
+            event.connection, engine, address=event.peer, loopback=event.loopback, dialled=neighbour is not None,
+            touched=self._connections.touched, log=self._log,
+        )  # fmt: skip
+        engine.tell = partial(self._deliver, peer)
+        peer.audit = self._audit if self._audit.is_wanted else None
+        self._connections[event.connection] = peer
+        self._memory.passed_bytes += CONNECTION_BYTES
+        self._deadlines.watch(peer)
+        if neighbour is not None:
+            peer.account = neighbour.config.account
+            neighbour.connected(peer)
+        peer.touch()
+        if not peer.dialled:
+            self._guard.came(peer)
+        if self._is_stopping():
+            self._connections.drop(peer, "the node is stopping")
+
+    def _dialled_engine(self, event: events.ConnectionOpened, neighbour: Session) -> amqp.Connection:
+        """The engine of a connection that this node dialled."""
+        config = neighbour.config
+        properties = self._properties(config.hold_time_s) | {sessions.DIAL: Ulong(neighbour.dials)}
+        properties |= features.VERSIONS
+        settings = amqp.Settings(
+            **self._bounds(),
+            offered_capabilities=self.offers,
+            properties=properties,
+            desired_capabilities=(features.CUSTODY,),
+            idle_time_out_s=config.hold_time_s,
+            mechanism=self._mechanisms_for(config, event),
+            nonce=self.entrance.nonce(event),
+            user=config.user,
+            password=config.password if config.user else None,
+        )
+        return amqp.Connection(settings, server=False, now=self._clock.now, partials=self._partials)
+
+    def _accepted_engine(self, event: events.ConnectionOpened) -> amqp.Connection:
+        """The engine of an accepted connection, of a client or a neighbour."""
         limits = self._config.limits
-        common: dict[str, Any] = {
+        mechanisms = self.entrance.mechanisms(event)
+        hold_s = min((item.hold_time_s for item in self._config.neighbours), default=3.0)
+        settings = amqp.Settings(
+            **self._bounds(),
+            offered_capabilities=(features.CUSTODY, ANONYMOUS_RELAY, SHARED_SUBSCRIPTIONS, DELAYED_DELIVERY),
+            properties=self._properties(hold_s) | {TOPIC_PREFIX_KEY: TOPIC_PREFIX},
+            answer_open=lambda theirs, ours: self._answer_open(event.connection, theirs, ours),
+            idle_time_out_s=limits.idle_time_out_s,
+            handshake_time_out_s=limits.handshake_time_out_s,
+            peer_idle_time_out_min_s=limits.peer_idle_time_out_min_s,
+            effort_per_s=limits.attaches_per_s * ATTACH,
+            effort_burst=limits.attaches_burst * ATTACH,
+            sasl_required=ANONYMOUS not in mechanisms,
+            mechanisms=mechanisms,
+            nonce=self.entrance.nonce(event),
+            keys=self.entrance.keys(lambda: self._connections[event.connection]),
+        )
+        authenticate = self.entrance.authenticator(event, lambda: self._connections[event.connection])
+        return amqp.Connection(
+            settings, server=True, now=self._clock.now, authenticate=authenticate, partials=self._partials
+        )
+
+    def _bounds(self) -> dict[str, Any]:
+        """The settings that all connections have."""
+        limits = self._config.limits
+        return {
             "container_id": self._config.name,
             "max_frame_size": limits.frame_bytes_max,
             "nesting_max": limits.nesting_max,
@@ -130,76 +196,14 @@ class Doors:
             "name_bytes_max": limits.name_bytes_max,
             "runs": True,
         }
-        told: dict[Any, Any] = {
+
+    def _properties(self, hold_s: float) -> dict[Any, Any]:
+        """The properties of our open that all connections have."""
+        return {
             Symbol("product"): "Holdfast",
             sessions.STORE: self._store(),
+            sessions.HOLD_TIME: Ulong(int(hold_s * 1000)),
         }
-        if event.neighbour is not None:
-            neighbour = self._neighbours[event.neighbour]
-            config = neighbour.config
-            told[sessions.HOLD_TIME] = Ulong(int(config.hold_time_s * 1000))
-            told[sessions.DIAL] = Ulong(neighbour.dials)
-            told |= features.VERSIONS
-            settings = amqp.Settings(
-                **common,
-                offered_capabilities=self.offers,
-                properties=told,
-                desired_capabilities=(features.CUSTODY,),
-                idle_time_out_s=config.hold_time_s,
-                mechanism=self._mechanisms_for(config, event),
-                nonce=self.entrance.nonce(event),
-                user=config.user,
-                password=config.password if config.user else None,
-            )
-            engine = amqp.Connection(settings, server=False, now=self._clock.now, partials=self._partials)
-        else:
-            mechanisms = self.entrance.mechanisms(event)
-            hold = min((item.hold_time_s for item in self._config.neighbours), default=3.0)
-            told[sessions.HOLD_TIME] = Ulong(int(hold * 1000))
-            settings = amqp.Settings(
-                **common,
-                offered_capabilities=(features.CUSTODY, ANONYMOUS_RELAY, SHARED_SUBSCRIPTIONS, DELAYED_DELIVERY),
-                properties=told | {TOPIC_PREFIX_KEY: TOPIC_PREFIX},
-                answer_open=lambda theirs, ours: self._answer_open(event.connection, theirs, ours),
-                idle_time_out_s=limits.idle_time_out_s,
-                handshake_time_out_s=limits.handshake_time_out_s,
-                peer_idle_time_out_min_s=limits.peer_idle_time_out_min_s,
-                effort_per_s=limits.attaches_per_s * ATTACH,
-                effort_burst=limits.attaches_burst * ATTACH,
-                sasl_required=ANONYMOUS not in mechanisms,
-                mechanisms=mechanisms,
-                nonce=self.entrance.nonce(event),
-                keys=self.entrance.keys(lambda: self._connections[event.connection]),
-            )
-            engine = amqp.Connection(
-                settings,
-                server=True,
-                now=self._clock.now,
-                authenticate=self.entrance.authenticator(event, lambda: self._connections[event.connection]),
-                partials=self._partials,
-            )
-        peer = Peer(
-            event.connection,
-            engine,
-            address=event.peer,
-            loopback=event.loopback,
-            dialled=event.neighbour is not None,
-            touched=self._connections.touched,
-            log=self._log,
-        )
-        engine.tell = partial(self._deliver, peer)
-        peer.audit = self._audit if self._audit.is_wanted else None
-        self._connections[event.connection] = peer
-        self._memory.passed_bytes += CONNECTION_BYTES
-        self._deadlines.watch(peer)
-        if event.neighbour is not None:
-            peer.account = self._neighbours[event.neighbour].config.account
-            self._neighbours[event.neighbour].connected(peer)
-        peer.touch()
-        if not peer.dialled:
-            self._guard.came(peer)
-        if self._is_stopping():
-            self._connections.drop(peer, "the node is stopping")
 
     def secured(self, event: events.Secured | events.SecuringFailed) -> None:
         """TLS is established on a connection, before its first bytes, or has failed."""
@@ -214,16 +218,16 @@ class Doors:
         peer.amqp.certify(self.entrance.user_of(event.certificate))
 
     def _mechanisms_for(self, neighbour: NeighbourConfig, event: events.ConnectionOpened) -> tuple[str, ...]:
-        """By which we log in at a neighbour. Without random bytes of the driver a password goes as it is."""
+        """The mechanisms with which we log in at a neighbour. Without a nonce of the driver a password is sent as
+        PLAIN."""
         exposed = not (event.encrypted or event.loopback) and bool(event.nonce)
         allowed = self._config.plain_without_tls
         user = neighbour.user or None
         return mechanisms_for(user, certified=event.encrypted, exposed=exposed, plain_allowed=allowed)
 
     def _answer_open(self, number: int, theirs: Open, ours: Open) -> Error | None:
-        """The error with which the connection is closed right behind our open; None if it is accepted.
-
-        Of the features a node is offered those that it offers: a client's answer stays short.
+        """The error with which the connection is closed right after our open; None if it is accepted. A node is offered
+        the features that it offers itself, so a client's answer stays short.
         """
         both = features.offered_by(theirs, self.offers)
         told = ours.offered_capabilities or ()
@@ -254,16 +258,15 @@ class Doors:
         return None if reason is None else self._refusals.error(peer, reason)
 
     def users_changed(self, event: events.UsersChanged) -> None:
-        """The file of users has changed. Who is no user of it any more, or has another password, is told to log in
-        again."""
+        """The file of users has changed. Closes connections of users that were removed or have another password."""
         stored = [StoredUser(name, host, parse(credential)) for host, name, credential in event.users]
         gone = set(self._accounts.change(stored, event.seed))
         self._users.know(self._accounts.stored_names())
         self._log_out_users(gone)
 
     def configure(self, config: NodeConfig, differs: Callable[[str | None, str], bool]) -> None:
-        """The node's own file has other users, or `differs` tells that its rules say something else about a user of a
-        virtual host. Who has to log in in another way, or may do something else, is told to log in again."""
+        """The users of the node's own file changed, or the rights of users, as `differs` says. Closes connections of
+        users whose login or rights changed."""
         had_users = self._accounts.has_users
         self._config = config
         gone = set(self._accounts.configure(config.users, config.neighbours))
@@ -298,7 +301,7 @@ class Doors:
         self._refusals.closing(peer)
 
     def welcome(self, peer: Peer, event: amqp.Opened) -> None:
-        """The peer said who it is: a neighbour whose session begins, or else a client."""
+        """Handles the peer's open: it is a neighbour whose session begins, or a client."""
         self._meet(peer, event)
         if self._connections.holds(peer) and peer.amqp.usable:
             reason = self._users.enter(peer)
@@ -330,7 +333,7 @@ class Doors:
             self._neighbours[name].opened(peer, properties)
 
     def _speaks_as(self, peer: Peer, theirs: Open) -> str | None:
-        """The neighbour as which a connection that came to us speaks; None: a client's."""
+        """The neighbour to which an accepted connection belongs; None: a client."""
         if peer.host != DEFAULT_HOST:
             return None  # its users may be called as neighbours are
         name = str(theirs.container_id)
@@ -338,7 +341,7 @@ class Doors:
         return name if offers and name in self._neighbours and self._is_neighbour(peer, name) else None
 
     def _is_neighbour(self, peer: Peer, name: str) -> bool:
-        """Whether who logged in may speak as that neighbour (ARCHITECTURE, "Who is believed")."""
+        """Whether the peer's login proves that it is that neighbour (ARCHITECTURE, "Who is believed")."""
         config = self._neighbours[name].config
         user = peer.amqp.authenticated_user
         if config.user is not None and config.password is not None:
@@ -348,8 +351,8 @@ class Doors:
         return peer.loopback
 
     def why_no_neighbour(self, peer: Peer) -> str:
-        """What a connection is told that asks for what only neighbours may have. One of another node of ours, which
-        may be meant as a neighbour, is among the warnings here as well."""
+        """The answer to a connection that asks for what only neighbours may have. If it comes from a Holdfast node,
+        which may be meant as a neighbour, it is a warning here as well."""
         theirs = peer.amqp.remote_open
         if theirs is None or features.CUSTODY not in features.offered_by(theirs):
             return "this address is for neighbours, and this connection does not offer custody; use another address"
@@ -365,8 +368,8 @@ class Doors:
         return f"this address is for neighbours, which {name!r} is not: {cure}"
 
     def _how_to_list(self, name: str, listed: str) -> str:
-        """What makes a neighbour of that node. Where there is a topology, a [[neighbour]] that it does not join ends
-        this one at its next start."""
+        """How to make that node a neighbour. With a topology file, a [[neighbour]] without a link in it would keep this
+        node from starting."""
         here, topology = self._config.name, self._config.topology
         if topology is None or topology.link_between(here, name) is not None:
             return f"it is not listed at {here!r}: add {listed} there"
@@ -380,7 +383,7 @@ class Doors:
 
 
 def _offers(neighbours: int, memory_bytes_max: int) -> tuple[str, ...]:
-    """All features; but the bodies that all neighbours may have it keep take at most a quarter of its memory."""
+    """All features; shared bodies only if those of all neighbours fit a quarter of the node's memory."""
     if 2 * WINDOW_BYTES * neighbours <= memory_bytes_max // 4:
         return features.ALL
     return tuple(one for one in features.ALL if one != features.BODIES)
@@ -392,5 +395,5 @@ def _hosts_of(peer: Peer) -> tuple[str, ...]:
 
 
 def _quoted(name: str) -> str:
-    """As TOML has it."""
+    """The text as a TOML string."""
     return dumps(name, ensure_ascii=False)

@@ -1,9 +1,9 @@
-"""Whether the link to a neighbour lives: when to probe, how long to wait for the echo, when to give up
+"""Whether the link to a neighbour is alive: when to probe, how long to wait for the echo, when to give up
 (esb-dynamic-routing §4.3, "resend 3 times"; ADR 0015).
 
-Rules of this file: pure; times are seconds on `now`'s scale, and `heard_at` is told with every call. Whatever arrives
-is life, so only a link that is idle is probed, and usually by one side. A miss counts only where this node had the
-chance to hear: not while it stood still, and not while what it wrote before the probe is still on its way out.
+Rules of this file: pure; times are seconds on `now`'s scale, and every call passes `heard_at`. Any byte that arrives
+shows life, so only an idle link is probed, usually by one side. A miss counts only if this node could have received the
+echo: not while it did not run, and not while bytes that it wrote before the probe are still being sent.
 """
 
 from enum import Enum
@@ -12,8 +12,8 @@ from typing import Final
 MISSES_MAX: Final = 3
 """Probes in a row without an answer that bring a link down (§4.3)."""
 HURRY: Final = 2
-"""So much shorter is the least time-out once a probe was missed. A neighbour that was merely late for the first is
-heard within the whole of it all the same: an echo of any probe is life."""
+"""The least time-out is divided by this after a missed probe. A neighbour that was merely late for the first probe
+still has the whole time-out, because an echo of any probe shows life."""
 FIRST_TIME_OUT_S: Final = 1.0
 """Before the first round trip is measured (RFC 6298 §2.1)."""
 SMOOTHING: Final = 1 / 8
@@ -23,20 +23,21 @@ VARIANCES: Final = 4
 SHORT_TIME_OUT_S: Final = 0.02
 """The least time-out after the system said that its network changed."""
 GRACE_S: Final = 0.002
-"""Between a time-out and the miss: the sockets are read once more, since the echo may lie there unread."""
+"""Seconds between a time-out and the miss: the sockets are read once more, because they may hold the echo."""
 OUTSTANDING_MAX: Final = 16
 """Probes whose moment of sending is remembered."""
 FALSE_ALARM_S: Final = 1.0
-"""A link that was declared down and whose neighbour, the same process, is back within this was never down."""
+"""If the same process of a neighbour is back within this time after its link was declared down, that was a false
+alarm."""
 
 
-class Act(Enum):
+class ProbeAction(Enum):
     """What `Liveness.tick` asks for."""
 
     NOTHING = "nothing"
     PROBE = "probe"
     MEASURE = "measure"
-    """Ask the driver how far the output has come; `measured` is to be called before the next tick."""
+    """Ask the driver how much output was acknowledged; call `measured` before the next tick."""
     DOWN = "down"
 
 
@@ -58,7 +59,7 @@ class Liveness:
         self.sent = 0
         self.missed = 0
         self.stalls = 0
-        """Misses that did not count, because this node stood still or its output was still on its way."""
+        """Misses that did not count, because this node did not run or its output was still being sent."""
         self.false_alarms = 0
         self._told = 0, 0
         self._forget()
@@ -70,20 +71,21 @@ class Liveness:
         self._begun = False
         self._due_at = 0.0
         self._ahead: tuple[int, int] | None = None
-        """Of the probe that waits: how far the output had come when last measured, and what lies before the probe."""
+        """For the outstanding probe: the output acknowledged when last measured, and the bytes written before the
+        probe."""
         self._sent_at: dict[int, float] = {}
         self.probed_at = 0.0
 
     def _life(self) -> None:
         self._asked_at: float | None = None
-        """When the probe that waits for its answer was sent."""
+        """When the outstanding probe was sent."""
         self.misses = 0
         self._confirming = self._short = self._moved = False
 
     # ------------------------------------------------------------------------------------------------ time
 
     def reset(self, hold_time_s: float) -> None:
-        """A new connection: what was measured of the last one says nothing of it. Silent until `begin`."""
+        """A new connection: forgets the measurements of the last one. No probes until `begin`."""
         self._forget()
         self.hold_time_s = hold_time_s
 
@@ -94,8 +96,8 @@ class Liveness:
 
     @property
     def time_out_s(self) -> float:
-        """What an echo has: RFC 6298 over the measured round trips, at most the hold time; at least `probe_s`, a
-        share of it once one was missed."""
+        """How long an echo may take: RFC 6298 over the measured round trips, at most the hold time; at least `probe_s`,
+        or a share of it after a miss."""
         least = self.probe_s / HURRY if self.misses else self.probe_s
         if self.smoothed_s is None:
             measured = FIRST_TIME_OUT_S
@@ -105,57 +107,57 @@ class Liveness:
                 least = SHORT_TIME_OUT_S
         return min(max(least, measured), self.hold_time_s)
 
-    def tick(self, now: float, heard_at: float, unanswered_at: float | None) -> Act:
-        """What is due. `unanswered_at`: since when a transfer has waited for its answer, None where none does."""
+    def tick(self, now: float, heard_at: float, unanswered_at: float | None) -> ProbeAction:
+        """Returns what is due. `unanswered_at`: since when a transfer has waited for its answer; None if none does."""
         if not self._begun:
-            return Act.NOTHING
+            return ProbeAction.NOTHING
         if self._asked_at is not None and heard_at > self._asked_at:
             self._life()
         if self._asked_at is None:
-            return self._ask(now) if now >= self._ask_at(heard_at, unanswered_at) else Act.NOTHING
+            return self._ask(now) if now >= self._ask_at(heard_at, unanswered_at) else ProbeAction.NOTHING
         if now < self._due_at:
-            return Act.NOTHING
+            return ProbeAction.NOTHING
         if now - self._due_at > self.time_out_s:  # the loop did not run: the echo may have come and gone unread
             self.stalls += 1
             return self._ask(now)
         if not self._confirming:
             self._confirming = True
             self._due_at = now + GRACE_S
-            return Act.MEASURE
+            return ProbeAction.MEASURE
         if self._moved:
             self._moved = self._confirming = False
             self._due_at = now + self.time_out_s
             self.stalls += 1
-            return Act.NOTHING
+            return ProbeAction.NOTHING
         self.missed += 1
         self.misses += 1
         if self.misses >= MISSES_MAX:
             self._begun = False
-            return Act.DOWN
+            return ProbeAction.DOWN
         return self._ask(now)
 
     def _ask_at(self, heard_at: float, unanswered_at: float | None) -> float:
-        """When a probe is due: by idleness, by a transfer without answer, or because none has measured for long."""
+        """When a probe is due: for idleness, for a transfer without an answer, or for the next measurement."""
         at = min(max(heard_at, self.probed_at) + self.probe_s, self.probed_at + self.keepalive_s)
         if unanswered_at is not None:
             at = min(at, max(unanswered_at, self.probed_at) + self.time_out_s)
         return at
 
-    def _ask(self, now: float) -> Act:
-        """A probe that is waited for from now on."""
+    def _ask(self, now: float) -> ProbeAction:
+        """Registers a probe whose echo is awaited."""
         self._asked_at = now
         self._due_at = now + self.time_out_s
         self._confirming = self._moved = False
         self._ahead = None
         return self._probe(now)
 
-    def _probe(self, now: float) -> Act:
+    def _probe(self, now: float) -> ProbeAction:
         self.number += 1
         self.sent += 1
         self.probed_at = self._sent_at[self.number] = now
         while len(self._sent_at) > OUTSTANDING_MAX:
             del self._sent_at[next(iter(self._sent_at))]
-        return Act.PROBE
+        return ProbeAction.PROBE
 
     def next_deadline(self, heard_at: float, unanswered_at: float | None) -> float | None:
         """When `tick` is wanted."""
@@ -168,7 +170,7 @@ class Liveness:
     # ------------------------------------------------------------------------------------------------ news
 
     def echo(self, number: int, now: float) -> None:
-        """The answer to probe `number` came; one that we do not know says nothing."""
+        """Handles the echo of probe `number`; an unknown number is ignored."""
         sent = self._sent_at.pop(number, None)
         if sent is None:
             return
@@ -182,10 +184,9 @@ class Liveness:
         self._life()
 
     def measured(self, acknowledged_bytes: int, written_bytes: int) -> None:
-        """How far the output has come, as the driver found when a probe was sent and when it was due.
-
-        Where it moves and has not come to the probe, that stands in our own line: nobody has missed it. That it has
-        arrived is no proof of life: a relay in between may have taken it.
+        """Takes the acknowledged output as the driver measured it, when a probe was sent and when it was due. If it
+        advances and has not reached the probe, the probe waits in our own output, so no miss counts. Acknowledged
+        output alone does not show life: a relay in between may have taken it.
         """
         if not self._confirming:
             self._ahead = acknowledged_bytes, written_bytes
@@ -194,14 +195,12 @@ class Liveness:
             self._moved = before < acknowledged_bytes < ahead
             self._ahead = acknowledged_bytes, ahead
 
-    def network_changed(self, now: float, heard_at: float) -> Act:
-        """An address or a route is another one: a probe at once, which has little time.
-
-        One that waits already is due no later for it: such changes come many times a second where interfaces come
-        and go all the time, and a dead link is to be found all the same.
+    def network_changed(self, now: float, heard_at: float) -> ProbeAction:
+        """An address or a route changed: sends a probe with a short time-out. This never postpones an outstanding
+        probe, because such changes may come many times a second, and a dead link must still be found.
         """
         if not self._begun:
-            return Act.NOTHING
+            return ProbeAction.NOTHING
         if self._asked_at is not None and heard_at > self._asked_at:
             self._life()
         self._short = True
@@ -211,7 +210,7 @@ class Liveness:
         return self._probe(now)
 
     def back(self) -> None:
-        """The link that we declared down had not been."""
+        """The link that was declared down had not been down."""
         self.false_alarms += 1
 
     def take_loss_share(self) -> float:

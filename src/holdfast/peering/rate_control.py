@@ -1,9 +1,9 @@
-"""Pacing in a node: as a client it asks roots for rates, as a root it gives them, on the way it passes both on
+"""Pacing in a node: a client reports to its roots, a root gives rates, and nodes on the path pass both on
 (docs/pacing.md, docs/adr/0074-pacing.md).
 
-Rules of this file: nothing here is on disk, and no message waits for it. A message of pacing counts only where the
-neighbour brings it that the forwarding table names for who wrote it. Of what waits for credit the newest for each pair
-is kept. What is no such message ends the session of the neighbour that sent it.
+Rules of this file: nothing here is on disk, and no message waits for it. A message of pacing counts only if it comes
+from the neighbour that is the next hop to its author. Of messages that wait for credit the newest for each pair is
+kept. A malformed one ends the session of the neighbour that sent it.
 """
 
 from collections.abc import Callable, Mapping
@@ -32,21 +32,20 @@ from holdfast.state.catalog import Catalog
 from holdfast.state.room import Room
 
 LOOK_S: Final = 0.1
-"""How often a queue to a root is looked at while messages come and go."""
+"""How often a queue to a root is examined while messages come and go."""
 
 HEARD_PER_S: Final = 2_000.0
-"""Messages of pacing of one neighbour, and as many at once after a quiet while. More are passed over: what counts is
-sent again."""
+"""Messages of pacing a second from one neighbour, and as many at once. More are ignored: they are sent again."""
 
 WAITING_MAX: Final = 10_000
-"""Messages of pacing that wait for credit, of all neighbours together. More are dropped: what counts is sent again."""
+"""Messages of pacing that wait for credit, for all neighbours together. More are dropped: they are sent again."""
 
 Key = tuple[type, str, str, str]
-"""Of one message: its kind, root, client and group."""
+"""Identifies a message: its kind, root, client and group."""
 
 
 class RateControl:
-    """`pacers`: by destination, a root or HOST@ROOT, what this node's messages to it keep to. `root`: where this node
+    """`pacers`: by destination (a root or HOST@ROOT), the pacer of this node's messages to it. `root`: set if this node
     is one."""
 
     def __init__(
@@ -91,12 +90,12 @@ class RateControl:
         self.active: tuple[object, ...] = (*self.pacers, *([] if self.root is None else [self.root]))
         """What has deadlines; empty where nothing is configured."""
         self.waiting: dict[str, dict[Key, Report | Pace]] = {}
-        """By neighbour: what found no credit, the newest of each pair."""
+        """By neighbour: messages that found no credit, the newest of each pair."""
         self.dropped = 0
-        """Messages of pacing that were passed over: too many, from elsewhere than the table names, or without a way."""
+        """Messages of pacing that were ignored: too many, from the wrong neighbour, or without a route."""
         self._looked_at: dict[str, float] = dict.fromkeys(self.pacers, now)
         self._refused = dict.fromkeys(self.pacers, 0)
-        """Messages that clients were refused, as of the last look."""
+        """Clients' messages that were refused, as of the last look."""
         self._numbers = {destination: self._next_number(destination) for destination in self.pacers}
         self._allowances = Allowances(clock, per_s=HEARD_PER_S, burst=HEARD_PER_S)
         """By neighbour, of messages."""
@@ -105,8 +104,8 @@ class RateControl:
     # ------------------------------------------------------------------------------------------------ as a client
 
     def _capacity(self, destination: str) -> int:
-        """What a full queue to it holds. Where room is kept by priority, that of the lowest: else who sends little of
-        that would lose most of it, at a queue that looks far from full."""
+        """The bytes of a full queue to it. With room by priority, the part of the lowest priority: otherwise a client
+        that sends little of that priority would lose most of it at a queue that looks far from full."""
         queue = self._catalog.transit.get(destination)
         if self._config.when_full is not None and queue is not None:
             _, bytes_max = queue.bounds(0)
@@ -117,7 +116,7 @@ class RateControl:
         return min(max(1, part + self._held(destination)[0]), BYTES_MAX)
 
     def _refused_since(self, destination: str) -> int:
-        """Messages for it that clients were refused since the last look."""
+        """Clients' messages for it that were refused since the last look."""
         queue = self._catalog.transit.get(destination)
         before, now = self._refused[destination], 0 if queue is None else queue.refused_total
         self._refused[destination] = now
@@ -129,11 +128,11 @@ class RateControl:
         return (0, 0) if queue is None else (queue.bytes_held, queue.messages)
 
     def _next_number(self, destination: str) -> tuple[UUID, int]:
-        """Which number this node's next message to it has, and of which store."""
+        """The number of this node's next message to it, and the store that numbers it."""
         return self._identities.store_uuid, self._catalog.ledger.identities.get(destination, 1)
 
     def _look(self, destination: str, pacer: Pacer, now: float, *, leaving: bool = False) -> None:
-        """Counts what arrived since, and reports what is due."""
+        """Counts arrivals since the last look, and sends reports that are due."""
         self._looked_at[destination] = now
         pacer.moved = False
         before, told = self._numbers[destination], self._next_number(destination)
@@ -148,14 +147,14 @@ class RateControl:
             self._send(self._forwarding.via(destination), report)
 
     def established(self, session: Session) -> None:
-        """A session is up: roots behind it hear at once."""
+        """A session is up: reports to the roots behind it at once."""
         for destination, pacer in self.pacers.items():
             if self._forwarding.via(destination) == session.name:
                 pacer.origin.hurry(self._clock.now)
 
     def lost(self, session: Session) -> None:
-        """A session is gone: what waited for its credit is sent again by whom it is of. Else it took the room of what
-        is for other neighbours, for as long as nothing more is to be sent to this one."""
+        """A session has ended: drops messages that waited for its credit, which their authors send again. Otherwise
+        they would take the room of messages for other neighbours."""
         self.waiting.pop(session.name, None)
 
     def leave(self) -> None:
@@ -164,7 +163,7 @@ class RateControl:
             self._look(destination, pacer, self._clock.now, leaving=True)
 
     def _paced(self, destination: str) -> None:
-        """Another rate may hold."""
+        """The rate may have changed."""
         for hop in self._next_hops.values():
             sender = hop.senders.get(destination)
             if isinstance(sender, PacedSender):
@@ -196,7 +195,8 @@ class RateControl:
     # ------------------------------------------------------------------------------------------------ sending
 
     def _send(self, via: str, message: Report | Pace) -> None:
-        """By that neighbour, now or with its next credit; nothing where it is away, or does not know pacing."""
+        """Sends to that neighbour, now or with its next credit; does nothing if it has no session, or does not know
+        pacing."""
         session = self._neighbours.get(via)
         if session is None or not session.established or PACING not in session.features:
             self.dropped += 1
@@ -258,14 +258,15 @@ class RateControl:
                 self._paced(destination)
 
     def _counts(self, session: Session, author: str, group: str) -> bool:
-        """Whether that neighbour may bring a message of that node and virtual host, and has not brought too many."""
+        """Whether to accept a message of that node and virtual host from that neighbour, which also must not send too
+        many."""
         if not self._allowances.count(session.name) or self._forwarding.via(author) != session.name:
             return False
         return not group or self._may_cross(session.name, group)
 
     def _may_cross(self, neighbour: str, host: str) -> bool:
-        """Whether messages of that host may cross to the neighbour, and from it: of a host that may not, neither side
-        is told anything."""
+        """Whether messages of that host may cross to and from the neighbour; otherwise pacing messages about the host
+        do not cross either."""
         hop = self._next_hops.get(neighbour)
         return hop is not None and host in hop.hosts
 
@@ -279,14 +280,14 @@ class RateControl:
     # ------------------------------------------------------------------------------------------------ status
 
     def tell(self, outbox: Outbox) -> None:
-        """Telemetry, once an interval, as a root and as a client."""
+        """Writes telemetry, once an interval, as a root and as a client."""
         for kind, fields in self.root.records() if self.root is not None else ():
             outbox.record(kind, fields)
         for row in self.kept()[:ROWS_TOLD_MAX]:
             outbox.record("paced", recorded(row, "root"))
 
     def kept(self) -> list[dict[str, Any]]:
-        """What `status` tells of a client: a row for each root and virtual host."""
+        """The rows of `status` for a client: one for each root and virtual host."""
         now = self._clock.now
         rows = []
         for destination, pacer in self.pacers.items():

@@ -24,7 +24,7 @@ from holdfast.state.catalog import Catalog
 from holdfast.state.room import Room
 
 LOOK_S: Final = 0.1
-"""How often the groups' room is looked at while credit is asked for."""
+"""How often the groups' room is measured while credit is requested."""
 
 PACES_A_TURN: Final = 256
 
@@ -32,7 +32,7 @@ NAMES_MAX: Final = 10_000
 """Stores whose nodes' names are remembered."""
 
 ROWS_TOLD_MAX: Final = 200
-"""Clients that `status` tells of, of all hosts together."""
+"""Clients in `status`, of all hosts together."""
 
 
 class RootRates:
@@ -51,8 +51,8 @@ class RootRates:
         via: Callable[[str], str],
         name_of: Callable[[UUID], str],
     ) -> None:
-        """`told` has a rate. `process`: higher for each life of this node. `via`: the neighbour that leads to a node.
-        `name_of`: the node that has a store."""
+        """`told` has a rate. `process`: increases with each start of this node. `via`: the neighbour that leads to a
+        node. `name_of`: the node that has a store."""
         assert told.rate is not None
         self._name, self._rate = name, told.rate
         self._clock = clock
@@ -66,13 +66,13 @@ class RootRates:
         )  # fmt: skip
         self.credits = {group: RootCredit(table, via) for group, table in self.groups.tables.items()}
         self._free: dict[str, tuple[int, float]] = dict.fromkeys(self.credits, (0, clock.now - LOOK_S))
-        """By group: bytes of its room, less what came since, and when it was looked at."""
+        """By group: bytes of its room, less arrivals since it was measured, and when that was."""
         self._names: dict[UUID, str] = {}
 
     # ------------------------------------------------------------------------------------------------ arrivals
 
     def took(self, host: str, store: UUID, via: str, size: int) -> None:
-        """A message for that host of this node came in, of that origin, by that neighbour."""
+        """Counts a message for that host of this node, by origin and neighbour."""
         credit = self.credits.get(host)
         if credit is None:
             return
@@ -87,7 +87,7 @@ class RootRates:
         self.groups.tables[host].took(name, size)
 
     def credit(self, host: str, neighbour: str, most: int) -> int:
-        """The messages for that host that a neighbour's link may have under way, of `most` that any link may."""
+        """The credit for that host of a neighbour's link, of at most `most`."""
         credit = self.credits.get(host)
         if credit is None:
             return most
@@ -98,7 +98,7 @@ class RootRates:
         return credit.credit(now, neighbour, most, max(0, free))
 
     def _refill(self, host: str, neighbour: str) -> None:
-        """Its link may have credit again."""
+        """Its links may get credit again."""
         link = self._links.custody_receivers.get(hop_key(neighbour, destination_of(host, self._name)))
         if link is not None:
             self._links.refills[link] = None
@@ -132,7 +132,7 @@ class RootRates:
         return min(moments)
 
     def tick(self, now: float) -> list[Pace]:
-        """Computes where it is time; what is to be sent."""
+        """Computes the tables that are due; returns the messages to be sent."""
         paces: list[Pace] = []
         if now >= self.groups.next_deadline():
             self.groups.tick(now, self.rooms())
@@ -148,11 +148,11 @@ class RootRates:
     # ------------------------------------------------------------------------------------------------ status
 
     def records(self) -> list[tuple[str, dict[str, Any]]]:
-        """What telemetry tells once an interval: the totals, then each client that `status` tells of."""
+        """The telemetry records of an interval: the totals, then each client that `status` lists."""
         return [("pacing", self.totals()), *(("pace", recorded(row, "client")) for row in self.given())]
 
     def given(self) -> list[dict[str, Any]]:
-        """What `status` tells: a row for each client of each host, ROWS_TOLD_MAX at most, the default host's first."""
+        """The rows of `status` for each client of each host, at most ROWS_TOLD_MAX, the default host's first."""
         now = self._clock.now
         rows = [(host, row) for host, table in self.groups.tables.items() for row in table.rows.values()]
         return [
@@ -176,7 +176,7 @@ class RootRates:
         ]
 
     def shared(self) -> list[dict[str, Any]]:
-        """What `status` tells of the rate itself: a row for each virtual host."""
+        """The rows of `status` about the rate itself, one for each virtual host."""
         rows, rooms = [], self.rooms()
         for host, table in self.groups.tables.items():
             capacity, used = rooms[host]
@@ -216,7 +216,7 @@ RECORDED: Final = ("rate", "weight", "used", "capacity", "arrivals", "overflow_s
 
 
 def recorded(row: Mapping[str, Any], *more: str) -> dict[str, Any]:
-    """The fields of a record `pace` or `paced`, of a row that `status` tells."""
+    """The fields of a record `pace` or `paced`, from a row of `status`."""
     fields = {name: row[name] for name in (*more, *RECORDED)}
     plain = {name: int(value) if isinstance(value, Ulong) else value for name, value in fields.items()}
     return plain | {"vhost": row["vhost"] or None}

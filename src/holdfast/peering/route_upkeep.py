@@ -1,8 +1,8 @@
 """Maintenance of link states: tables are compared from time to time, versions near their highest value are reset, and
 nodes that are gone are forgotten (docs/routing.md, "Upkeep").
 
-Rules of this file: a message of it is passed on at most once a second for each node, and may be lost: what it was to
-bring about is found again at the next comparison. Source: docs/adr/0029-link-state-upkeep.md.
+Rules of this file: its messages are passed on at most once a second for each node, and may be lost: the next comparison
+finds the same difference again. Source: docs/adr/0029-link-state-upkeep.md.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,14 +23,14 @@ from holdfast.routing.topology import Topology
 from holdfast.schema import is_whole_within
 
 DROPPED_S: Final = 300.0
-"""How long the last word of a forgotten node is not taken again: others may not have forgotten it yet."""
+"""How long the last record of a forgotten node is not accepted again: others may not have forgotten it yet."""
 
 QUARANTINE_S: Final = 60.0
-"""How long a high version is not taken of a node whose versions began anew: some nodes still have it, and it would
+"""How long a high version is not accepted for a node whose versions were reset: some nodes still have it, and it would
 follow the reset round the network for ever."""
 
 DELAY: Final = (0.5, 1.0)
-"""The first comparison of a life, in shares of `refresh_s`: nodes that start together do not compare together."""
+"""The first comparison after a start, in shares of `refresh_s`: nodes that start together do not compare together."""
 
 
 class Maintained(Protocol):
@@ -43,20 +43,20 @@ class Maintained(Protocol):
     paths: dict[str, Path]
 
     def wake(self) -> None:
-        """Something changed: it is to act in this turn."""
+        """Something changed: requests a tick in this turn."""
 
     def compare_with(self, neighbour: str) -> None:
-        """Our tables differ from that neighbour's: both tell what they have."""
+        """Our table differs from that neighbour's: both send their summaries."""
 
     def may_answer(self, what: str, name: str) -> bool:
-        """Whether that thing of that node may be acted upon again; counts it where it may."""
+        """Whether an event of that kind and node may be acted upon again; counts it if so."""
 
     def malformed(self, neighbour: str, text: str) -> None:
-        """A neighbour's message is not understood; logged now and then."""
+        """A neighbour's message is malformed; logged with a limited rate."""
 
 
 class Upkeep:
-    """A part of `Routes`, which ticks it before it tells its neighbours anything."""
+    """A part of `Routes`, which ticks it before it sends anything to neighbours."""
 
     def __init__(
         self,
@@ -83,17 +83,17 @@ class Upkeep:
         self._dropped_at: dict[str, float] = {}
         self._quarantined_at: dict[str, float] = {}
         self._to_send: dict[str, dict[str, dict[str, Any]]] = {}
-        """By neighbour, what waits for credit, by kind and node: `records_max` at most."""
+        """By neighbour, messages that wait for credit, by kind and node: `records_max` at most."""
 
     @property
     def hears(self) -> Hears:
-        """Its control messages, by kind."""
+        """The handlers of its control messages, by kind."""
         return {"digest": self._hear_digest, "reset": self._hear_reset, "forget": self._hear_forget}
 
     # ------------------------------------------------------------------------------------------------ time
 
     def tick(self, now: float) -> bool:
-        """Whether all that was to be sent has gone."""
+        """Returns whether everything due was sent."""
         states = self.states
         if states.resets:
             states.resets = False
@@ -132,7 +132,7 @@ class Upkeep:
             self._neighbours[name].send({"kind": "digest", "digest": Ulong(states.digest)})
 
     def _is_named(self, name: str) -> bool:
-        """Whether it has its place here by configuration."""
+        """Whether the configuration or the topology file names it."""
         routes = self.routes
         return name == routes.name or routes.topology.node(name) is not None or name in self._neighbours
 
@@ -142,7 +142,7 @@ class Upkeep:
                 self._wait(name, fields)
 
     def _wait(self, name: str, fields: dict[str, Any]) -> None:
-        """It goes to that neighbour as soon as there is credit; of more than `records_max` the oldest is dropped."""
+        """Queues a message for that neighbour until there is credit; beyond `records_max` the oldest is dropped."""
         waiting = self._to_send.setdefault(name, {})
         waiting[f"{fields['kind']} {fields['node']}"] = fields
         if len(waiting) > self.states.records_max:
@@ -158,8 +158,8 @@ class Upkeep:
             routes.compare_with(neighbour.name)
 
     def _hear_reset(self, neighbour: Session, fields: dict[Any, Any]) -> None:
-        """A node's version reached its highest value; the node starts again from its clock. Nothing is passed on of a
-        node that is not known here: made-up names would be flooded."""
+        """Handles `reset`: a node's version reached its highest value, and the node starts again from its clock. A
+        reset of an unknown node is not passed on, so that made-up names are not flooded."""
         name = self._node_in(neighbour, fields)
         if name is None or name == self.routes.name:
             return
@@ -191,7 +191,7 @@ class Upkeep:
         return None
 
     def _remember(self, moments: dict[str, float], names: dict[str, Any], name: str) -> None:
-        """It is one of `names` from now on; the oldest goes at the bound."""
+        """Adds it to `names`; at the bound the oldest is removed."""
         moments.pop(name, None)
         while len(moments) >= self.states.records_max:
             oldest = next(iter(moments))
@@ -202,7 +202,7 @@ class Upkeep:
     # ------------------------------------------------------------------------------------------------ forgetting
 
     def why_kept(self, name: str) -> str | None:
-        """Why a node that is known is not forgotten; None where it may be."""
+        """Why a known node must not be forgotten; None if it may be."""
         if self._is_named(name):
             return "this node's configuration or topology file names it: take it out there first"
         if name in self.routes.paths:
@@ -210,7 +210,7 @@ class Upkeep:
         return None
 
     def forget(self, name: str, reason: str, *, but: str | None = None) -> None:
-        """Takes the node out of the table, here and at all that can be reached."""
+        """Removes the node from the table, here and at all reachable nodes."""
         edition = self.states.drop(name)
         if edition is None:
             return
@@ -224,11 +224,11 @@ class Upkeep:
 
 
 def _expire(moments: dict[str, float], names: dict[str, Any], before: float) -> None:
-    """Names whose moment was earlier go out of both."""
+    """Removes names with an earlier time from both."""
     for name in [name for name, at in moments.items() if at < before]:
         del moments[name]
         names.pop(name, None)
 
 
 def _nothing(_: str) -> None:
-    """Nobody follows."""
+    """Does nothing."""

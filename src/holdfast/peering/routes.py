@@ -1,9 +1,7 @@
-"""Routing joined to the node: session events and control messages in, forwarding tables out (docs/routing.md).
-
-Rules of this file: what is decided is decided in `routing/`; this file knows when. All that happens in one turn is one
-batch: one record of our own, one computation, one message to each neighbour. What cannot be sent now stays untold and
-is tried again. A neighbour's words are checked before they count, and cost bounded work and memory.
-Source: esb-dynamic-routing §4; docs/adr/0015-routing.md.
+"""Routing in a node: session events and control messages in, forwarding tables out (docs/routing.md). Rules of this
+file: `routing/` decides; this file knows when. All changes of one turn are one record of our own, one computation, and
+one message to each neighbour. What cannot be sent is tried again later. Everything from a neighbour is checked, and
+costs bounded work and memory. Source: esb-dynamic-routing §4; docs/adr/0015-routing.md.
 """
 
 from collections import deque
@@ -32,19 +30,19 @@ from holdfast.schema import is_whole_within
 from holdfast.settings.node import NodeConfig
 
 RETRY_S: Final = 0.1
-"""When what a control link had no credit for is tried again."""
+"""Seconds after which a message that found no credit is tried again."""
 ASK_S: Final = 1.0
-"""Synchronisation is asked for, and answered, at most so often."""
+"""Seconds between two requests for synchronisation, and between two answers."""
 
 ANSWERS: Final = 6
-"""Things that `may_answer` tells apart."""
+"""Kinds of events that `may_answer` distinguishes."""
 
 LOG_S: Final = 10.0
-"""How often a line says what a neighbour's rows had wrong."""
+"""How often a line in the log reports malformed rows of a neighbour."""
 
 EARLY_MAX: Final = 64
 EARLY_ROWS_MAX: Final = EARLY_MAX * SUMMARY_ROWS_MAX
-"""Messages of a summary, and rows in them, that are kept when they come before the session is up on our side."""
+"""Messages of a summary, and their rows, that are kept if they arrive before the session is up on our side."""
 NUMBER_UNKNOWN: Final = 2**32
 """A super node that is not in our topology file comes after all that are."""
 
@@ -71,9 +69,9 @@ class Routes:
         is_draining: Callable[[], bool],
         drained: Callable[[Set[str]], None],
     ) -> None:
-        """`version`: of this life's first word, above those of earlier ones. `advertised_uuid`: who others hear that
-        our store is. `nodes_left`: called when nodes may have left the network. `is_draining`: whether this node is
-        drained. `drained`: called with other nodes that are from now on."""
+        """`version`: of the first record after this start, above those of earlier runs. `advertised_uuid`: our store's
+        UUID as this node advertises it. `nodes_left`: called when nodes may have left the network. `is_draining`:
+        whether this node is drained. `drained`: called with other nodes that were drained."""
         self.clock = clock
         self._log = log
         self._identities = identities
@@ -87,7 +85,7 @@ class Routes:
         self._drained = drained
         self.topology = topology
         self.measured: dict[str, MeasuredCost] = {}
-        """By neighbour, where costs are measured."""
+        """By neighbour, if costs are measured."""
         self.config = config.routing
         self.name = name = config.name
         edges = topology.edges()
@@ -110,7 +108,7 @@ class Routes:
         self.up: dict[str, None] = {}
         """Neighbours whose link is up."""
         self.unsure = dict.fromkeys(self.costs)
-        """Neighbours of whose link nothing is known yet in this life."""
+        """Neighbours whose link was neither up nor failed since this start."""
         self.registered = False
         self.register_at = clock.now + self.config.registration_s
         self.leaving = False
@@ -130,21 +128,21 @@ class Routes:
         """Other nodes that are drained, as our table has it."""
         self._stores: dict[UUID, str] = {}
         self._stores_of = -1
-        """Of how many words of records `_stores` was made."""
+        """The count of record changes at which `_stores` was built."""
         self._static = dict(config.forwarding)
         self._wake_at: float | None = clock.now
         self._due_at: float | None = clock.now
-        """Asked for every turn, so it is worked out when something changes. A heartbeat that came moves it away: to be
-        early once is all that costs."""
+        """Read in every turn, so it is computed only when something changes. After a heartbeat it may be too early,
+        once."""
         self._untold: dict[str, bool] = {}
-        """Neighbours that are to be told our summary, and whether they are asked for theirs."""
+        """Neighbours that must get our summary, and whether they are asked for theirs."""
         self._telling: dict[str, deque[dict[str, Any]]] = {}
-        """What is left to say of a summary that has begun."""
+        """The rest of a summary that was begun."""
         self._early: dict[str, list[dict[Any, Any]]] = {}
-        """By neighbour, the messages of a summary that came before the session was up on our side."""
+        """By neighbour, the messages of a summary that arrived before the session was up on our side."""
         self._asked_at: float | None = None
         self._answered: dict[tuple[str, str], float] = {}
-        """What was answered, to whom, and when, within ASK_S; the oldest first."""
+        """Answers of the last ASK_S, with the recipient and the time; the oldest first."""
         self._logged_at: dict[str, float] = {}
         self._hears = {
             "links": self._hear_links,
@@ -172,7 +170,7 @@ class Routes:
         return min((at for at in moments if at is not None), default=None)
 
     def tick(self, now: float) -> None:
-        """What the turn brought becomes one word of ours, one table, one message to each neighbour."""
+        """Combines the turn's changes into one record of our own, one table, and one message to each neighbour."""
         if self._due_at is None or now < self._due_at:
             return
         if not self.leaving:
@@ -207,7 +205,7 @@ class Routes:
     # ------------------------------------------------------------------------------------------------ sessions
 
     def link_up(self, neighbour: Session) -> None:
-        """The session is up: messages may go, and news is told."""
+        """The session is up: routes may use the link, and records are sent."""
         name = neighbour.name
         self.states.up(name)
         self._untold[name] = False
@@ -219,7 +217,8 @@ class Routes:
         self.wake()
 
     def disk_changed(self) -> None:
-        """Our disk stalls: no way leads over our links, though our sessions are up and news is told; or it answers."""
+        """Our disk stalls or answers again. While it stalls no route uses our links, though sessions are up and records
+        are sent."""
         self.up.clear()
         if not self._disk.takes_nothing:
             links = [neighbour.name for neighbour in self._neighbours.values() if neighbour.offered]
@@ -227,7 +226,7 @@ class Routes:
         self.wake()
 
     def link_down(self, neighbour: Session) -> None:
-        """The session is gone, or was not to be had at all."""
+        """The session has ended, or a dial has failed."""
         name = neighbour.name
         self.states.down(name)
         self._untold.pop(name, None)
@@ -238,7 +237,8 @@ class Routes:
         self.wake()
 
     def cost_measured(self, neighbour: Session, round_trip_s: float, loss_share: float, backlog_bytes: int) -> None:
-        """Each keepalive while the link may be used; `loss_share` of the probes since the last time, 0 to 1."""
+        """Called at each keepalive while the link may be used. `loss_share`: of the probes since the last call, 0 to
+        1."""
         name = neighbour.name
         if self.config.cost != "measured" or name not in self.costs:
             return
@@ -251,7 +251,7 @@ class Routes:
             self.set_cost(name, cost)
 
     def join(self, neighbour: Session) -> None:
-        """Without a topology file: messages of other nodes may go over that neighbour from now on."""
+        """Without a topology file: adds a link to that neighbour, over which messages for other nodes may go."""
         name = neighbour.name
         if name not in self.costs:
             self.costs[name] = MICRO
@@ -261,13 +261,13 @@ class Routes:
             self.wake()
 
     def set_cost(self, neighbour: str, cost_micro: int) -> None:
-        """The link to that neighbour costs so much from now on, in millionths."""
+        """Sets the cost of the link to that neighbour, in millionths."""
         if neighbour in self.costs and self.costs[neighbour] != cost_micro:
             self.costs[neighbour] = cost_micro
             self.wake()
 
     def leave(self) -> None:
-        """The node is stopping, orderly: its neighbours hear so before their connections close."""
+        """The node is stopping: informs its neighbours before their connections close."""
         if self.leaving:
             return
         self._say(left=True)
@@ -325,14 +325,14 @@ class Routes:
         self._computed()
 
     def followed_by(self, computed: Callable[[], None], forgot: Callable[[str], None]) -> None:
-        """Calls them when the table was computed, and when a node left for good."""
+        """Registers functions that are called when the table was computed, and when a node left for good."""
         self._computed, self.upkeep.forgot = computed, forgot
 
     def reaches(self, name: str) -> bool:
         return name == self.name or name in self.paths
 
     def knows(self, name: str) -> bool:
-        """Whether it is a node of this network, in reach or not: messages for it may wait here."""
+        """Whether it is a node of this network, reachable or not: messages for it may wait here."""
         return name in self.states.known or name in self.paths
 
     def is_drained(self, name: str) -> bool:
@@ -346,7 +346,7 @@ class Routes:
 
     @property
     def nodes(self) -> Iterable[str]:
-        """Every node of which anything is known, in reach or not."""
+        """Every known node, reachable or not."""
         return (*self.states.known, *self.paths, *self.table)
 
     def shortest_from(self, origin: str) -> tuple[str, ...] | None:
@@ -388,7 +388,8 @@ class Routes:
             self._expect(now)
 
     def _expect(self, now: float) -> None:
-        """Heartbeats are expected of whoever can be reached and reaches us: who is cut off is not lost."""
+        """Heartbeats are expected from nodes that can be reached and can reach us: a node that is cut off is not
+        lost."""
         to_us = self._paths_to_us()
         self.supers.expect(
             {
@@ -441,8 +442,8 @@ class Routes:
     # ------------------------------------------------------------------------------------------------ synchronisation
 
     def ask_sync(self, reason: str) -> None:
-        """Something shows that tables differ: the super node is asked for its own, or else the neighbours for theirs.
-        At most once in ASK_S."""
+        """Tables seem to differ: asks the super node, or without one the neighbours, for their records. At most once in
+        ASK_S."""
         now = self.clock.now
         if self.leaving or (self._asked_at is not None and now < self._asked_at + ASK_S):
             return
@@ -455,17 +456,17 @@ class Routes:
             self.wake()
 
     def _ask_neighbours(self) -> None:
-        """They are told what we have, and tell what they have."""
+        """Sends our summary to the neighbours, and asks for theirs."""
         self._untold.update(dict.fromkeys(self.states.told, True))
 
     def compare_with(self, neighbour: str) -> None:
-        """Our tables differ: it is told what we have, and tells what it has."""
+        """Our tables differ: sends our summary to the neighbour, and asks for its own."""
         if neighbour in self.states.told and self.may_answer("summary", neighbour):
             self._untold[neighbour] = True
             self.wake()
 
     def may_answer(self, what: str, name: str) -> bool:
-        """At most once in ASK_S for each thing and node, and for so many as all nodes there may be can ask."""
+        """True at most once in ASK_S for each kind and node; the number that is remembered is bounded."""
         now = self.clock.now
         answered = self._answered
         while answered and answered[next(iter(answered))] <= now - ASK_S:
@@ -476,7 +477,7 @@ class Routes:
         return True
 
     def _resync(self, name: str, trace: list[str]) -> None:
-        """All is told again on the way to that node."""
+        """Sends all records again along the path to that node."""
         path = self.paths.get(name)
         if path is not None and len(trace) < TRACE_MAX:
             self._tell_anew(path.next_hop)
@@ -484,7 +485,7 @@ class Routes:
             self._neighbours[path.next_hop].send(told)
 
     def _tell_anew(self, neighbour: str) -> None:
-        """All that we have is told to it again; once in ASK_S does for all nodes that lie behind it."""
+        """Sends all our records to it again, once in ASK_S, for all nodes behind it."""
         if self.may_answer("all", neighbour):
             self.states.forget(neighbour)
             self.wake()
@@ -540,8 +541,7 @@ class Routes:
         floods = self.leaving or self.acting is None
 
         def may(known: Known) -> bool:
-            """What a super node has stamped goes everywhere; what none has seen goes to it alone, while it is in
-            reach."""
+            """Stamped records go to every neighbour; others only towards the super node, while it is reachable."""
             return known.stamp is not None or known.lost_by is not None or floods or to_super
 
         for name in list(self.states.told):
@@ -569,7 +569,7 @@ class Routes:
             self.states.was_told(name, editions)
 
     def _summary(self, *, ask: bool) -> deque[dict[str, Any]]:
-        """What we have, in messages; whether theirs is asked for."""
+        """Our summary, as messages. `ask`: whether theirs is requested."""
         messages = self.states.summary()
         return deque(
             {"kind": "known", "rows": rows, "first": place == 1, "last": place == len(messages), "ask": ask}
@@ -587,7 +587,8 @@ class Routes:
 
     @property
     def synchronised(self) -> bool:
-        """Whether nothing is known to be missing: our own word is out, and all neighbours have all that we have."""
+        """Whether nothing is known to be missing: our own record was sent, and all neighbours have every record that we
+        have."""
         own = self.states.own
         if not self.registered or own is None or (self.acting is not None and own.stamp is None):
             return False
@@ -595,4 +596,4 @@ class Routes:
 
 
 def _nothing() -> None:
-    """Nobody follows."""
+    """Does nothing."""

@@ -1,4 +1,4 @@
-"""What all sessions with neighbours use, and what follows their states (peering/sessions.py).
+"""What all sessions with neighbours use, and the parts that follow their states (peering/sessions.py).
 
 Rules of this file: data.
 """
@@ -28,8 +28,8 @@ from holdfast.state.catalog import Catalog
 
 @dataclass(slots=True)
 class SessionParts:
-    """What all sessions of a node use. `started_wall_ms`: which life of the node it is. `advertised_uuid`: who others
-    hear that its store is."""
+    """What all sessions of a node use. `started_wall_ms`: identifies this run of the node. `advertised_uuid`: the
+    store's UUID as this node advertises it."""
 
     config: NodeConfig
     clock: Clock

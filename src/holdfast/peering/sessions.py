@@ -1,8 +1,8 @@
 """Sessions with neighbours: a BGP-like state table over AMQP's open (traffic-control §3.2, figure 5; docs/sessions.md).
 
-Rules of this file: the table (peers/neighbours/session_states.py) is the machine; nothing else changes a state.
-Established is a control link attached both ways and the peer's word on our receipts heard. The hold time is the smaller
-of both sides'; probes (liveness.py) keep it, and whatever else arrives.
+Rules of this file: the table (peers/neighbours/session_states.py) is the machine; nothing else changes a state. A
+session is Established when control links are attached both ways and the peer's hello, with its marks, has arrived. The
+hold time is the smaller of both sides'; any byte that arrives restarts it, and probes (liveness.py) cause such bytes.
 """
 
 from collections.abc import Set
@@ -19,11 +19,11 @@ from holdfast.custody.hop.next_hop import NextHop
 from holdfast.engine import events
 from holdfast.peering import control
 from holdfast.peering.control import CONTROL_ADDRESS, ControlSender
-from holdfast.peering.liveness import FALSE_ALARM_S, MISSES_MAX, Act, Liveness
+from holdfast.peering.liveness import FALSE_ALARM_S, MISSES_MAX, Liveness, ProbeAction
 from holdfast.peering.session_parts import SessionParts
 from holdfast.peers.neighbours.features import versions_of
 from holdfast.peers.neighbours.session_port import CONTROL_RESERVE
-from holdfast.peers.neighbours.session_states import TRANSITIONS, Happened, State
+from holdfast.peers.neighbours.session_states import TRANSITIONS, SessionEvent, State
 from holdfast.peers.peer import Peer
 from holdfast.routing.damping import Damping
 from holdfast.schema import is_whole, is_whole_within
@@ -38,7 +38,7 @@ RETRY_S: Final = (0.1, 5.0)
 REDIAL_S: Final = (0.05, 5.0)
 """Seconds between two dials after changes of the network, the first and the longest: changes come in bursts."""
 SIGNS: Final = 2
-"""Empty frames per `probe_s` to a neighbour while reading from it is paused, so that it does not drop the link."""
+"""Empty frames per `probe_s` to a neighbour from which this node does not read, so that it does not drop the link."""
 
 
 class Neighbour:
@@ -53,10 +53,11 @@ class Neighbour:
         self.state = State.IDLE
         self.since = clock.now
         self.reason = self.ended = ""
-        """Why the last session ended, or the last dial failed; and the former alone."""
+        """Why the last session ended or the last dial failed; `ended` holds only the former."""
         self.peer: Peer | None = None
         self.rival_at: float | None = None
-        """When, since the session's connection came, one under this name with another store was first refused."""
+        """When a connection under this name with another store was first refused, since the session's connection was
+        opened."""
         self.control: ControlSender | None = None
         self.heard_hello = False
         self.attempts = 0
@@ -67,13 +68,14 @@ class Neighbour:
         self.dials = max(0, parts.started_wall_ms)
         """Our dials' numbers: they grow over restarts too."""
         self.their_dial: int | None = None
-        """The number of the neighbour's dial that brought the connection which we hold."""
+        """The number of the neighbour's dial that opened the session's connection."""
         self.hello_dial: int | None = None
-        """Its last dial when it took that connection, as its hello said: a later one tells that it has lost it."""
+        """The neighbour's last dial when it chose that connection, from its hello: a later dial shows that it has lost
+        the connection."""
         self.heard_at = self.away_since = clock.now
         self.say_at = 0.0
         self.sign_at = 0.0
-        """When it is next told that we live, while nothing is read of it."""
+        """When the next sign of life is sent, while nothing is read from it."""
         topology = parts.config.topology
         kind = None if topology is None else topology.kind_between(parts.config.name, config.name)
         self.liveness = Liveness(probe_s=config.probe_every_s(kind), keepalive_s=config.keepalive_s)
@@ -83,18 +85,18 @@ class Neighbour:
         """Whether routing may use the link: Established, and not held down."""
         self.flaps = self.established_count = 0
         self.bytes_in = self.bytes_out = 0
-        """Of sessions that have ended."""
+        """Bytes received in sessions that have ended."""
         self.written_bytes = 0
-        """Of this connection, as the driver last measured."""
+        """Bytes written to this connection, as the driver last measured."""
         self.declared_at: float | None = None
-        """When we last declared the link down, while the neighbour may yet say that it was not."""
+        """When the link was last declared down, while this may still turn out to be a false alarm."""
         self.process: int | None = None
-        """Which life of the neighbour's it was, as its hello said."""
+        """The start of the neighbour's process, from its hello."""
         self.version: int | None = None
-        """The version of its forwarding table, as it last told."""
+        """The version of its forwarding table, as last received."""
         self.software: str | None = None
         self.protocol: int | None = None
-        """Of its software, and of what it speaks, as its last open told; None of a version that tells none."""
+        """The versions of its software and protocol, from its last open; None if that had none."""
         parts.times.add(self)
 
     @property
@@ -114,7 +116,7 @@ class Neighbour:
             self._parts.connections.drop(self.peer, reason)
 
     def configure(self, config: NeighbourConfig) -> None:
-        """Its settings are others now: the session begins anew with them."""
+        """Changes its settings: the session begins again with them."""
         parts = self._parts
         self.config = config
         self.liveness = Liveness(probe_s=config.probe_every_s(None), keepalive_s=config.keepalive_s)
@@ -129,7 +131,7 @@ class Neighbour:
         self.stir()
 
     def leave(self, reason: str) -> None:
-        """It is no neighbour any more; a dial of it that is under way comes to nothing."""
+        """It was removed from the neighbours: ends its session and gives up a dial in progress."""
         self.drop(reason)
         self.dial_at = None
 
@@ -140,10 +142,10 @@ class Neighbour:
         return at is not None and self.clock.now < at
 
     def stir(self) -> None:
-        """Its next moment may be nearer than it last told."""
+        """Its deadline may have become earlier."""
         self._parts.times.stirred[self] = None
 
-    def _move(self, happened: Happened, reason: str = "") -> None:
+    def _move(self, happened: SessionEvent, reason: str = "") -> None:
         self.stir()
         before = self.state
         after = self.state = TRANSITIONS[before, happened]
@@ -151,7 +153,7 @@ class Neighbour:
             return
         parts = self._parts
         self.since = self.clock.now
-        if happened is Happened.LOST:
+        if happened is SessionEvent.LOST:
             self.reason = reason
             self.ended = reason if before is State.ESTABLISHED else self.ended
         fields = {"neighbour": self.name, "state": after.value, "previous": before.value, "reason": reason}
@@ -193,13 +195,13 @@ class Neighbour:
             self._withdraw()
 
     def _withdraw(self) -> None:
-        """Routing may use the link no more. If telling it fails, it is told again after the failure (`recover`)."""
+        """Withdraws the link from routing. If that fails, `recover` repeats it."""
         if self._parts.routing is not None:
             self._parts.routing.link_down(self)
         self.offered = False
 
     def _tell_cost(self) -> None:
-        """What the link costs now, as its own messages find it."""
+        """Reports the link's measured cost to routing."""
         round_trip_s, loss_share = self.liveness.smoothed_s, self.liveness.take_loss_share()
         if self.offered and self._parts.routing is not None and round_trip_s is not None:
             self._parts.routing.cost_measured(self, round_trip_s, loss_share, self.hop.backlog_bytes())
@@ -250,15 +252,15 @@ class Neighbour:
                 moments.append(self.damping.reuse_at())
         return min([at for at in moments if at is not None])
 
-    def _act(self, act: Act) -> None:
+    def _act(self, act: ProbeAction) -> None:
         peer = self.peer
-        if peer is None or act is Act.NOTHING:
+        if peer is None or act is ProbeAction.NOTHING:
             return
-        if act is Act.DOWN:
+        if act is ProbeAction.DOWN:
             self.declared_at = self.clock.now
             self._parts.connections.drop(peer, f"{MISSES_MAX} probes without an answer")
             return
-        if act is Act.PROBE and self.control is not None:
+        if act is ProbeAction.PROBE and self.control is not None:
             # the version again: what told of a change may have been dropped
             self.control.send(control.probe(self.liveness.number, self._parts.forwarding.version))
         self._parts.outbox.put(events.MeasureOutput(connection=peer.number))
@@ -272,7 +274,7 @@ class Neighbour:
     # ------------------------------------------------------------------------------------------------ dialling
 
     def _dial(self, now: float) -> None:
-        """Dials; one that is under way is given up for a fresh one."""
+        """Dials; a dial in progress is replaced."""
         fresh = self.dialling and self.state is State.CONNECT
         if not fresh and (self.dialling or self.state is not State.IDLE):
             return
@@ -283,13 +285,13 @@ class Neighbour:
         self.dialling = True
         self.dials += 1
         if not fresh:
-            self._move(Happened.DIALLED)
+            self._move(SessionEvent.DIALLED)
         self._parts.outbox.put(events.Connect(neighbour=self.name))
 
     def connect_failed(self, reason: str) -> None:
         self._dial_ended()
         if self.state is State.CONNECT:
-            self._move(Happened.LOST, reason)
+            self._move(SessionEvent.LOST, reason)
             if self._parts.routing is not None:  # the table may have begun with this link
                 self._parts.routing.link_down(self)
         if self.peer is None:
@@ -309,9 +311,8 @@ class Neighbour:
         self.dial_at = self.clock.now + delay * self._parts.rng.uniform(0.5, 1.0)
 
     def network_changed(self) -> None:
-        """A carrier, an address or a route came or went: what was tried is tried anew, what stands is probed at once.
-
-        A connect under way repeats its SYN after seconds only, and a back-off knows nothing of the repair.
+        """A carrier, an address or a route came or went: dials again, or probes the session at once. A connect in
+        progress would repeat its SYN only after seconds, and a back-off does not know of the repair.
         """
         self.stir()
         self.attempts = 0
@@ -323,21 +324,21 @@ class Neighbour:
     # ------------------------------------------------------------------------------------------------ opening
 
     def connected(self, peer: Peer) -> None:
-        """Our dial came through; open, begin and the control link go out in one flight."""
+        """Our dial succeeded; open, begin and the control link are sent in one flight."""
         self._dial_ended()
         if self.state is not State.CONNECT:  # they reached us meanwhile
             self._parts.connections.drop(peer, "the neighbour reached us first")
             return
         self.dial_at = None
-        self._move(Happened.CONNECTED)
+        self._move(SessionEvent.CONNECTED)
         self._hold(peer, None)
 
     def opened(self, peer: Peer, properties: dict[Any, Any]) -> None:
-        """The peer's open: on a connection that we dialled, or that we now know to be this neighbour's."""
+        """Handles the peer's open, on a connection that we dialled or that was assigned to this neighbour."""
         if self._parts.stores.refuse_shared(self.name, peer, properties.get(STORE)):
             return
         if peer is self.peer:
-            self._move(Happened.OPENED)
+            self._move(SessionEvent.OPENED)
         else:
             told = properties.get(DIAL)
             dial = int(told) if is_whole(told) else None
@@ -345,7 +346,7 @@ class Neighbour:
                 self._refuse(peer, properties.get(STORE))
                 return
             old, self.peer = self.peer, None
-            self._move(Happened.ACCEPTED, "the neighbour opened a new connection" if old is not None else "")
+            self._move(SessionEvent.ACCEPTED, "the neighbour opened a new connection" if old is not None else "")
             if old is not None:
                 self._let_go(old)
                 self._parts.connections.drop(old, "the neighbour opened a new connection")
@@ -360,8 +361,8 @@ class Neighbour:
             self._parts.stores.heard(self.name, store)
 
     def _refuse(self, peer: Peer, store: object) -> None:
-        """A second connection while the session is up. With another store than the session's it may be a second node of
-        this name, which is told so; it is one where the first is heard of again after the second came."""
+        """A second connection while the session is up. If its store differs from the session's, it may be a second node
+        of this name, and the refusal says so; it is one if the first connection is active after the second arrived."""
         parts = self._parts
         ours = parts.catalog.ledger.neighbour_stores.get(self.name)
         if not isinstance(store, UUID) or ours is None or store == ours:
@@ -377,12 +378,13 @@ class Neighbour:
         peer.touch()
 
     def _yields_to(self, dial: int | None, store: object = None) -> bool:
-        """Whether the connection we hold gives way to one that the neighbour's dial number `dial` brought, with that
-        store. One with another store may be a second node of its name: only one that is silent gives way to that.
+        """Whether the session's connection gives way to a newer one, from the neighbour's dial number `dial` and with
+        that store. A connection with another store may belong to a second node of this name: only a silent connection
+        gives way to it.
 
         RFC 4271 §6.8 with names for identifiers: of two that cross, both sides keep the one that the lower name
-        dialled. Once its hello came by the one that we hold the neighbour has decided, and only a later dial of its
-        counts: then it has lost that one, which we may not know yet.
+        dialled. Once its hello has arrived on the session's connection, the neighbour has chosen that one, and only a
+        later dial replaces it: then the neighbour has lost it, which we may not know yet.
         """
         assert self.peer is not None
         if self.clock.now - self.heard_at > self.config.keepalive_s:
@@ -409,7 +411,7 @@ class Neighbour:
         self._attach_control(peer)
 
     def session_begun(self, peer: Peer) -> None:
-        """One of the two sides' sessions on that connection."""
+        """An AMQP session of either side began on that connection."""
         if peer is self.peer and self.control is None:
             self._attach_control(peer)
 
@@ -432,11 +434,11 @@ class Neighbour:
 
     @property
     def _control_is_up(self) -> bool:
-        """Our control link was answered, and what it says first is begun."""
+        """Our control link was answered, and its first messages were begun."""
         return self.control is not None and self.control.greeted and self.control.link.attached
 
     def control_attached(self) -> None:
-        """Our control link was answered: tell what we are and what we have of theirs, before anything else."""
+        """Our control link was answered: sends the hello with our marks before anything else."""
         self.stir()
         self.hop.told.clear()
         self._tell_hello()
@@ -445,7 +447,8 @@ class Neighbour:
         self._maybe_established()
 
     def _tell_hello(self) -> None:
-        """Where the neighbour gives too little credit the rest is owed: nothing else that is said says who we are."""
+        """Sends the hello; if the neighbour gives too little credit, the rest follows later, because no other message
+        replaces it."""
         parts = self._parts
         assert self.control is not None
         self.control.hello_owed = not self.hop.tell_hello(
@@ -461,7 +464,7 @@ class Neighbour:
         )
 
     def control_credited(self) -> None:
-        """Our control link has credit: what found none may be said."""
+        """Our control link has credit: sends messages that found none."""
         if self.control is not None and self.control.hello_owed:
             self._tell_hello()
             self._maybe_established()
@@ -470,7 +473,7 @@ class Neighbour:
         self._parts.bindings.credited(self)
 
     def tell_identity(self) -> None:
-        """This node's store may be another one than it last told: it says so where its control link is attached."""
+        """Sends the hello again if the control link is attached, because this node's store may have changed."""
         if self.control is not None and self.control.link.attached:
             self.control_attached()
 
@@ -479,7 +482,7 @@ class Neighbour:
         if self.control is None or self.control.hello_owed:
             return
         if peer is not None and self.state is State.OPEN_CONFIRM and self.heard_hello and self._control_is_up:
-            self._move(Happened.CONTROL_UP)
+            self._move(SessionEvent.CONTROL_UP)
             self.hop.session_up(peer)
             self._parts.forwarding.established(self.hop)
             self._parts.clocks.established()
@@ -491,17 +494,17 @@ class Neighbour:
     # ------------------------------------------------------------------------------------------------ losing
 
     def lost(self, peer: Peer, reason: str) -> None:
-        """The connection is gone."""
+        """The connection has ended."""
         if peer is not self.peer:
             return
         self.peer = None
         self._let_go(peer)
         self.flaps += 1
-        self._move(Happened.LOST, reason)
+        self._move(SessionEvent.LOST, reason)
         self._dial_later()
 
     def recover(self, *, dial_over: bool = False) -> None:
-        """After a failure was contained: does what the end of a connection or a dial brings, where it was not done."""
+        """After a contained failure: completes the end of a connection or a dial if it was interrupted."""
         self.stir()
         if dial_over:
             self._dial_ended()
@@ -515,7 +518,7 @@ class Neighbour:
         if self.state is not State.IDLE and not (self.state is State.CONNECT and self.dialling):
             self.control = None
             self.hop.links_lost()
-            self._move(Happened.LOST, "a failure of this node, see its log")
+            self._move(SessionEvent.LOST, "a failure of this node, see its log")
         if self.offered and not self.established:
             self._withdraw()
         if self.state is State.IDLE and self.dial_at is None:
@@ -532,16 +535,15 @@ class Neighbour:
     # ------------------------------------------------------------------------------------------------ control
 
     def send(self, fields: dict[str, Any], *, reserve: int = CONTROL_RESERVE) -> bool:
-        """One control message; False where the link has no credit and it is dropped, to be said again or not.
-
-        `reserve`: of the credit, what is left to probes and echoes.
+        """Sends one control message; False if the link has no credit, and then it is dropped. `reserve`: credit that is
+        left for probes and echoes.
         """
         if self.control is None or self.peer is None:
             return False
         return self.control.send(control.VALUE + encode(fields), reserve=reserve)
 
     def tell_version(self) -> None:
-        """Our forwarding table is another one: what we sent back may be tried again."""
+        """Our forwarding table changed: sends its version, so that the neighbour tries again what we sent back."""
         self.send({"kind": "table", "version": Ulong(self._parts.forwarding.version)})
 
     def hear_probe(self, number: int, version: int) -> None:

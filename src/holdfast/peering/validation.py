@@ -1,4 +1,4 @@
-"""What holds of the sessions with neighbours, after every event (docs/adr/0020).
+"""Invariants of sessions with neighbours (docs/adr/0020).
 
 Rules of this file: reads, never changes; BrokenInvariant says what contradicts what.
 """
@@ -46,7 +46,7 @@ def sessions(
 
 
 def due_times(due_times: DueTimes[Neighbour]) -> None:
-    """No session is asked later than it acts, unless it was stirred (engine/due_times.py)."""
+    """No session has an earlier deadline than `DueTimes` has for it, unless it was stirred (engine/due_times.py)."""
     for neighbour, told in due_times.told.items():
         at = neighbour.next_deadline()
         if at is not None and neighbour not in due_times.stirred:
@@ -54,7 +54,7 @@ def due_times(due_times: DueTimes[Neighbour]) -> None:
 
 
 def bindings(control: BindingControl, turns: Turns) -> None:
-    """What federation holds agrees with the sessions, and with the turn that has its records."""
+    """Federation's state agrees with the sessions, and with the turn that has its records."""
     node = control.federation
     if node is None:
         return
@@ -77,7 +77,7 @@ def bindings(control: BindingControl, turns: Turns) -> None:
 
 
 def rates(control: RateControl, next_hops: Mapping[str, NextHop], now: float) -> None:
-    """What is said of pacing is bounded; each sender to a root keeps to its rate."""
+    """Waiting messages of pacing are bounded; each sender to a root keeps to its rate."""
     must(control.waiting_count <= WAITING_MAX, "pacing: too many messages wait for credit", control.waiting_count)
     must(all(control.waiting.values()), "pacing: a neighbour without messages waits for credit")
     for root, pacer in control.pacers.items():

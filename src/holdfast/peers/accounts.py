@@ -1,8 +1,8 @@
-"""Who may log in with a password: the users of the node's file, those of a file of users, which may change while the
-node runs, and neighbours that this node dials.
+"""The users that may log in with a password: those of the node's file, those of a file of users, which may change while
+the node runs, and neighbours that this node dials.
 
-Rules of this file: a user of the node's own file, and that of a neighbour with a password, have precedence over one of
-the same name that the other file has: whoever writes that file makes nobody a neighbour.
+Rules of this file: a user of the node's own file, and the user of a neighbour with a password, have precedence over one
+of the same name in the file of users, so that this file cannot make a client a neighbour.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,13 +22,13 @@ from holdfast.settings.neighbours import NeighbourConfig
 
 @cache
 def nobody() -> Credential:
-    """What is compared with the password of a name that is not known: it takes as long as that of one that is. Making
-    it does, too, so that only nodes with a file of users do."""
+    """A credential that is checked for unknown names, so that the check takes as long as for a user. Creating it takes
+    as long, too, so only nodes with a file of users do that."""
     return make("nobody", bytes(16))
 
 
 class Accounts:
-    """`known`: by name, what a login must show to know. `has_users`: nobody else comes in."""
+    """`known`: credentials by name. `has_users`: whether every client must log in."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class Accounts:
         *,
         has_file: bool,
     ) -> None:
-        """`has_file`: there is a file of users; before it was read, and while it has none, nobody comes in by it."""
+        """`has_file`: whether there is a file of users; until it was read it has no users."""
         self._configured: dict[HostedName, tuple[str | None, str | None]] = {}
         """By user of the node's own file: the password, and the name in the certificate."""
         self._users: dict[HostedName, str] = {}
@@ -56,7 +56,7 @@ class Accounts:
         return name in self.known
 
     def configure(self, users: Sequence[UserConfig], neighbours: Iterable[NeighbourConfig]) -> list[HostedName]:
-        """The node's own file has these now; returns its users of before that are gone, or log in in another way."""
+        """Sets the users of the node's own file; returns former users that were removed or log in in another way."""
         before = self._configured
         self._configured = {user.key: (user.password, user.certificate) for user in users}
         self._users = {user.key: user.password for user in users if user.password is not None}
@@ -68,8 +68,8 @@ class Accounts:
         return [key for key, shows in before.items() if self._configured.get(key) != shows]
 
     def change(self, stored: Iterable[StoredUser], seed: bytes = b"") -> list[HostedName]:
-        """The file of users has these now; returns those of before that are gone, or have another password. `seed`: the
-        file's, from which what is derived comes; b"" for a secret of this process."""
+        """Sets the users of the file of users; returns former users that were removed or have another password. `seed`:
+        the file's, for derived salts and keys; b"" for a secret of this process."""
         before = self._stored
         self._seed = seed
         self._stored = {user.key: self._kept(before.get(user.key), user.credential) for user in stored}
@@ -87,26 +87,26 @@ class Accounts:
         self.known = {**self._stored, **self._cleared(self._neighbours), **self._cleared(self._users)}
 
     def _cleared(self, passwords: Mapping[HostedName, str]) -> dict[HostedName, Known]:
-        """Passwords that are kept as they are, with salts once there is a secret."""
+        """The users with plain passwords, with salts once there is a secret."""
         return {name: Clear(password, self.salt(name)) for name, password in passwords.items()}
 
     def salt(self, name: HostedName) -> bytes:
-        """Of a user whose password is kept as it is, and of a name that is none: always the same."""
+        """The salt of a user with a plain password, or of an unknown name: always the same for a name."""
         return self.derived(f"salt {name!r}")[:SALT_BYTES]
 
     def derived(self, what: str) -> bytes:
-        """Bytes that nobody can tell who does not know the secret."""
+        """Bytes that cannot be computed without the secret."""
         return digest(self._seed or self.checks.secret, what.encode("utf-8", "surrogatepass"), "sha512")
 
     def looks_stored(self, name: HostedName) -> bool:
-        """Whether its password is checked against keys, which takes its time."""
+        """Whether its password is checked against stored keys, which takes milliseconds."""
         return isinstance(self.known[name], Kept)
 
     def hide(self, secret: bytes) -> None:
-        """There is a secret from now on; nobody else knows it."""
+        """Creates the secret, which never leaves the process."""
         self.checks.secret = secret
         self._know()
 
     def stored_names(self) -> list[HostedName]:
-        """The users of that file alone."""
+        """The users of the file of users only."""
         return [key for key in self._stored if not self._is_own(key)]

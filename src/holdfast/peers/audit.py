@@ -1,9 +1,7 @@
-"""The audit log of a node: who logged in or failed to, what was refused to whom, and what was changed by `$management`
-(docs/security.md).
-
-Rules of this file: a record says who, from where, what, and how it ended; nothing of a password, and no name of a user
-that is not known, because it may be a password. Records are bounded by source and kind, so that refusals to one hide
-neither another's nor changes; what is left out is counted in the next record.
+"""The audit log of a node: logins, failed logins, refusals, and changes by `$management` (docs/security.md). Rules of
+this file: a record has the user, the address, the action and the outcome; never a password, and no name that is not a
+user's, because it may be a password. Records are bounded by source and kind, so that many refusals of one user hide
+neither those of others nor changes; the next record counts those left out.
 """
 
 from collections import Counter
@@ -27,26 +25,26 @@ CHANGE: Final = "change"
 OK: Final = "ok"
 REFUSED: Final = "refused"
 NOT_CHECKED: Final = "not checked"
-"""Too many logins of that name from that address have failed: this one was not looked at."""
+"""Too many logins of that name from that address have failed: this one was not checked."""
 
 RECORDS_PER_S: Final = 2.0
 RECORDS_BURST: Final = 100.0
-"""Records of one kind about one user, or about one address without a user: so many a second, and at once."""
+"""Records of one kind about one user, or about one address without a user: the rate a second, and the burst."""
 
 CHANGES_PER_S: Final = 2_000.0
 CHANGES_BURST: Final = 10_000.0
-"""The same for changes: more than a user may ask for (`user_requests_per_s`) with its default."""
+"""The same for changes: more than the default of `user_requests_per_s` allows."""
 
 ADDRESSES_MAX: Final = 1_000
-"""Addresses without a user that are counted apart; all further ones count as one, until one of them was quiet for a
-minute. Users and neighbours are counted apart in any case: their names are configured."""
+"""Addresses without a user that are counted separately; further ones count as one, until one of the former was quiet
+for a minute. Users and neighbours are always counted separately, because their names are configured."""
 
 TEXT_CHARACTERS_MAX: Final = 500
-"""Of each text, which a peer may have chosen."""
+"""Characters of each text, which a peer may have chosen."""
 
 
 class Audit:
-    """Writes records, if anybody reads them."""
+    """Writes records if an audit log is configured."""
 
     def __init__(self, outbox: Outbox, clock: Clock, *, is_wanted: bool) -> None:
         self._outbox = outbox
@@ -57,33 +55,33 @@ class Audit:
         self.left_out: Counter[str] = Counter()
 
     def login(self, peer: Peer, *, outcome: str, mechanism: str | None = None, user: str | None = None) -> None:
-        """Somebody came in (OK), or was sent away. `user`: of who was sent away, if the name is known."""
+        """Records a login, successful (OK) or refused. `user`: of a refused login, if it is a user's name."""
         peer.login_told = True
         if self.is_wanted:
             name = user if outcome != OK else peer.who
             self._record(LOGIN, peer, {"outcome": outcome, "user": name, "mechanism": mechanism})
 
     def failed(self, peer: Peer, error: Error) -> None:
-        """The connection ended by an error. Of a login by a mechanism that is not offered, or without what it takes,
-        nobody else tells."""
+        """Records a connection that ended by an error: the only record of a login with a mechanism that was not
+        offered, or without its data."""
         is_login = peer.amqp.remote_open is None and error.condition == conditions.UNAUTHORIZED_ACCESS
         if is_login and not (peer.login_told or peer.dialled):
             mechanism = peer.amqp.login_mechanism
             self.login(peer, outcome=REFUSED, mechanism=mechanism if mechanism in MECHANISMS else None)
 
     def refused(self, peer: Peer, action: str, address: str) -> None:
-        """The peer may not do that there."""
+        """Records that the peer may not do that there."""
         if self.is_wanted:
             self._record(REFUSAL, peer, {"outcome": REFUSED, "action": action, "address": address})
 
     def not_published(self, neighbour: str, account: str | None, action: str, address: str, host: str) -> None:
-        """A message that the neighbour brought became a dead letter, because its account may not send there."""
+        """Records that a message from the neighbour became a dead letter, because its account may not send there."""
         if self.is_wanted:
             told = {"outcome": REFUSED, "user": account, "vhost": host or None, "neighbour": neighbour}
             self._put(REFUSAL, f"neighbour /{neighbour}", told | {"action": action, "address": address})
 
     def changed(self, peer: Peer, text: str) -> None:
-        """A request of the peer changed something, which is on disk."""
+        """Records a change by a request of the peer, which is on disk."""
         if self.is_wanted:
             self._record(CHANGE, peer, {"outcome": OK, "change": text})
 
@@ -101,7 +99,7 @@ class Audit:
         self._put(kind, self._source(peer), whom | fields)
 
     def _source(self, peer: Peer) -> str:
-        """For whom a record counts."""
+        """The user or address for which a record counts."""
         use = peer.use
         if use is not None and use.kind != ANONYMOUS:
             return f"{use.kind} {use.host}/{use.name}"

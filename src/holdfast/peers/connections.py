@@ -12,7 +12,7 @@ from holdfast.engine.outbox import Outbox
 from holdfast.peers.peer import Peer
 
 Deliver = Callable[[Peer, list[ConnEvent]], None]
-"""Hands what an engine made of its bytes, or of its end, to the links that it is for."""
+"""Passes the protocol events of an engine to the links that they concern."""
 
 
 class Connections(dict[int, Peer]):
@@ -23,11 +23,11 @@ class Connections(dict[int, Peer]):
         self._outbox = outbox
         self._deliver = deliver
         self.leaving: list[Callable[[Peer], None]] = []
-        """Who is told of each connection that ends, in the order of registration."""
+        """Functions that are called with each connection that ends, in the order of registration."""
         self.touched: dict[Peer, None] = {}
-        """Those with something to write before the turn ends."""
+        """Connections with something to write before the turn ends."""
         self.sending: dict[Peer, None] = {}
-        """Those with large messages on their way out, the next one's turn first."""
+        """Connections that are sending large messages, the next one first."""
 
     def holds(self, peer: Peer) -> bool:
         """Whether it is still open."""
@@ -45,7 +45,7 @@ class Connections(dict[int, Peer]):
             self._lost(peer, reason)
 
     def told(self, peer: Peer, found: list[ConnEvent]) -> None:
-        """Its engine has ended something: those concerned are told."""
+        """Its engine has ended something: passes the events to those concerned."""
         peer.touch()
         self._deliver(peer, found)
 
@@ -61,7 +61,7 @@ class Connections(dict[int, Peer]):
         self.touched.pop(peer, None)
 
     def left(self, peer: Peer, reason: str) -> None:
-        """Removes it: nothing is kept for it any more."""
+        """Removes it and everything that is kept for it."""
         peer.amqp.tell = None
         for tell in self.leaving:
             tell(peer)

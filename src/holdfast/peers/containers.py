@@ -2,8 +2,8 @@
 
 Rules of this file: a container-id is only a claim, so an open connection is never closed for another one: the later one
 is refused. Containers that do not ask for this may share an id, as the connections of one program do. A neighbour's
-name belongs to its session's connection, whoever else uses it. The ids of other users do not count: nobody keeps
-another user out by claiming to be his container.
+name belongs to its session's connection, even if another connection uses it. Ids of other users do not count, so that
+no user can keep another one out by using its container-id.
 """
 
 from collections.abc import Container, Mapping

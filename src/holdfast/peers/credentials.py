@@ -20,8 +20,8 @@ _BYTES: Final = {SHA_256: 32, SHA_512: 64}
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Credential:
-    """Keys of one password, for each hash. `verify` takes milliseconds of processor time on purpose: who lets a peer
-    cause it bounds how often."""
+    """Keys of one password, for each hash. `verify` takes milliseconds of processor time on purpose: the caller bounds
+    how often a peer can cause it."""
 
     sha256: keys.Keys
     sha512: keys.Keys
@@ -34,7 +34,7 @@ class Credential:
         return self.sha512 if mechanism == SHA_512 else self.sha256
 
     def verify(self, password: str) -> bool:
-        """Whether it is the password, as PLAIN brings one."""
+        """Whether it is the password, for PLAIN."""
         return keys.fits(SHA_256, self.sha256, password)
 
     def as_text(self) -> str:

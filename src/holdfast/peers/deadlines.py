@@ -11,7 +11,7 @@ from typing import Final
 from holdfast.peers.peer import NEVER, Peer
 
 STALE_SPARE: Final = 64
-"""Entries of connections that are gone, or came nearer, beyond one for each that lives; then all is built anew."""
+"""Stale entries, beyond one for each open connection, at which the heap is rebuilt."""
 
 
 class Deadlines:
@@ -21,7 +21,7 @@ class Deadlines:
     def __init__(self, connections: dict[int, Peer]) -> None:
         self._connections = connections
         self._heap: list[tuple[float, int]] = []
-        """(when, number). A living peer's entry says its `wake_at`, which is never later than its deadline."""
+        """(when, number). The entry of an open connection is its `wake_at`, which is never later than its deadline."""
 
     def watch(self, peer: Peer) -> None:
         """The peer is new, or its deadline may be earlier now."""

@@ -1,7 +1,7 @@
-"""Who may log in: the mechanisms that a connection is offered, and the check of what it shows.
+"""Logins: the mechanisms that a connection is offered, and the check of its login.
 
-Rules of this file: nothing of a password is told or logged. A stranger learns nothing of which users there are: of a
-name that is none, SCRAM has keys as well, and a failure is a failure. Without a [[user]], anyone on loopback may log
+Rules of this file: nothing of a password is sent or logged. A client without a login cannot find out which users exist:
+SCRAM has keys for an unknown name as well, and all failures look alike. Without a [[user]], anyone on loopback may log
 in; a neighbour's user still needs its password.
 """
 
@@ -25,10 +25,10 @@ from holdfast.settings.hosts import UserConfig
 from holdfast.settings.node import NodeConfig
 
 NONCE_BYTES: Final = 18
-"""Of random bytes in a nonce, which is told."""
+"""Random bytes in a nonce, which is sent to the peer."""
 
 UNKNOWN_BYTES: Final = 16
-"""Of what stands for a name that is no user's, which may be a password, among the failed logins."""
+"""Bytes of the hash of an unknown name, which may be a password, among the failed logins."""
 
 
 class Entrance:
@@ -43,19 +43,19 @@ class Entrance:
         self._hosts = hosts
         self._audit = audit
         self._certified: dict[str, dict[HostedName, str]] = {}
-        """By certificate: the users whose it is, and their names."""
+        """By certificate name: the users with that certificate, and their names."""
         self.configure(config.users)
 
     def configure(self, users: Iterable[UserConfig]) -> None:
-        """These have certificates now."""
+        """Sets the users with certificates."""
         self._certified.clear()
         for user in users:
             if user.certificate is not None:
                 self._certified.setdefault(user.certificate, {})[user.key] = user.name
 
     def mechanisms(self, event: ConnectionOpened) -> tuple[str, ...]:
-        """Those that a connection is offered, by which somebody may come in; but for what is seen at its login
-        (amqp/login/mechanisms.py)."""
+        """The mechanisms with which a user can log in over that connection; amqp/login/mechanisms.py removes those that
+        its login shows to be impossible."""
         accounts = self._accounts
         named = accounts.has_users or not event.loopback  # nobody comes in without a name
         exposed = not (event.loopback or event.encrypted)
@@ -67,7 +67,7 @@ class Entrance:
         return tuple(name for name in MECHANISMS if name not in without)
 
     def nonce(self, event: ConnectionOpened) -> str:
-        """Random text of that connection, for the logins that need some; "" where the driver gave none."""
+        """Random text of that connection, for mechanisms that need some; "" if the driver gave none."""
         if not event.nonce:
             return ""
         if not self._accounts.checks.secret:
@@ -75,13 +75,13 @@ class Entrance:
         return b64encode(digest(event.nonce, b"nonce", "sha256")[:NONCE_BYTES]).decode()
 
     def user_of(self, certificate: str | None) -> str | None:
-        """The user whose certificate it is; None if it is nobody's."""
+        """The user of that certificate; None if there is none."""
         found = self._certified.get(certificate or "")
         return None if not found else next(iter(found.values()))
 
     def keys(self, peer: Callable[[], Peer]) -> Callable[[str, str], Keys]:
-        """(mechanism, user) → the keys of that user of that peer's host. Of a name that is no user's, keys that look
-        the same and are always the same."""
+        """(mechanism, user) → the keys of that user of that peer's host. For an unknown name, keys of the same form
+        that are always the same."""
 
         accounts = self._accounts
 

@@ -1,7 +1,7 @@
 """Which virtual host a connection is in, by its login and its open (AMQP 1.0 §2.7.1, §5.3.3.2; ADR 0071).
 
 Rules of this file: pure. A hostname is a claim: it only chooses among the hosts that the login allows. A node without
-`[[vhost]]` ignores the name by which a client found it.
+`[[vhost]]` ignores the hostname of a client.
 """
 
 from collections.abc import Container, Iterable, Sequence
@@ -16,7 +16,7 @@ from holdfast.peers.peer import Peer
 from holdfast.settings.node import NodeConfig
 
 PREFIX: Final = "vhost:"
-"""Before a host's name, as clients of other brokers write it too: never the name of a machine."""
+"""The prefix of a host's name, as clients of other brokers write it too: never the name of a machine."""
 
 
 class VirtualHosts:
@@ -55,7 +55,7 @@ class VirtualHosts:
 
     def enter(self, login_hosts: Sequence[str], hostname: str | None) -> str | Error:
         """The host of a connection whose open has that hostname, or the error that closes it. `login_hosts`: those that
-        its login allows; empty without a login, which allows any. A user is not told which others there are."""
+        its login allows; empty without a login, which allows any. The error does not reveal which other hosts exist."""
         named = self.named(hostname)
         if named is not None and (not login_hosts or named in login_hosts):
             return named

@@ -1,8 +1,8 @@
-"""Passwords of which only keys are kept, checked against what PLAIN brings: that takes milliseconds, so it is bounded.
+"""Checks a password from PLAIN against stored keys; this takes milliseconds, so it is bounded.
 
-Rules of this file: what fitted once is known again by a hash under a secret of the process, at once; all else is
-checked CHECKS_PER_S times a second for all connections together, and waits for its turn. Of these one address has
-FAILURES_PER_S that do not fit, so that who guesses does not keep others waiting. Nothing of a password is kept.
+Rules of this file: a correct password is recognised again at once by a hash under a secret of the process; all others
+are checked at most CHECKS_PER_S times a second for all connections together, and wait for their turn. One address may
+cause FAILURES_PER_S failed checks, so that a guesser does not delay others. Nothing of a password is kept.
 """
 
 from hmac import compare_digest, digest
@@ -16,19 +16,19 @@ from holdfast.peers.credentials import Credential
 
 CHECKS_PER_S: Final = 10.0
 CHECKS_BURST: Final = 20.0
-"""Of passwords that have not fitted yet: so many a second, and at once. A tenth of a processor or more."""
+"""Checks of passwords that are not known yet: the rate a second, and the burst. A tenth of a processor or more."""
 
 FAILURES_PER_S: Final = 1.0
 FAILURES_BURST: Final = 10.0
-"""Of those checks in vain that one address causes; past so many its next ones wait, and nobody else's."""
+"""The same for failed checks from one address; beyond that its next ones wait, and other addresses are not affected."""
 
 ADDRESSES_MAX: Final = 10_000
 """Addresses whose checks are counted; at the bound the one that was checked longest ago is forgotten."""
 
 
 class Checks:
-    """The checks that a node may make now, and the secret under which it knows passwords again. `address`: whose login
-    is looked at now."""
+    """The checks that a node may make, and the secret under which it recognises passwords. `address`: of the login that
+    is being checked."""
 
     def __init__(self, clock: Clock) -> None:
         self.secret = b""
@@ -38,8 +38,7 @@ class Checks:
         self._by_address: dict[str, Allowance] = {}
 
     def take(self) -> Allowance:
-        """One check is made now; who finds that the password fits gives it back to what this returns. Raises
-        LoginWaits."""
+        """Takes one check; the caller returns it to the result if the password was correct. Raises LoginWaits."""
         now, known = self._clock.now, self._by_address
         mine = known.pop(self.address, None) or Allowance(now, per_s=FAILURES_PER_S, burst=FAILURES_BURST)
         known[self.address] = mine
@@ -54,7 +53,7 @@ class Checks:
 
 
 class Kept:
-    """A user's, with what is known of the password that fitted."""
+    """A user's credential, with the hash of the correct password once it is known."""
 
     __slots__ = ("_checks", "_fitted", "credential")
 
@@ -64,7 +63,7 @@ class Kept:
         self._fitted: bytes | None = None
 
     def verify(self, password: str) -> bool:
-        """Whether it is that password. Raises LoginWaits where it has to be found out, and that not now."""
+        """Whether it is that password. Raises LoginWaits if a check is needed and not possible now."""
         secret = self._checks.secret
         told = digest(secret, password.encode("utf-8", "surrogatepass"), "sha256") if secret else None
         if told is not None and self._fitted is not None and compare_digest(told, self._fitted):
@@ -77,5 +76,5 @@ class Kept:
         return True
 
     def keys(self, mechanism: str) -> Keys:
-        """Those of SCRAM, which cost nothing."""
+        """The keys of SCRAM, which need no such check."""
         return self.credential.keys(mechanism)

@@ -64,7 +64,7 @@ class LinkTables:
         self.reply_links: dict[tuple[Peer, str], Any] = {}
         self.custody_receivers: dict[bytes, Any] = {}
         self.parked_receivers: dict[Any, None] = {}
-        """Those that parked something; one that has nothing parked any more is removed when it is next looked at."""
+        """Those that parked something; one with nothing parked is removed lazily."""
         self._waiting: dict[str, Callable[[], MutableMapping[Any, Any]]] = {
             "refills": lambda: self.refills, "waiting_for_space": lambda: self.waiting_for_space,
             "presettled": lambda: self.presettled, "drains": lambda: self.drains, "requests": lambda: self.requests,
@@ -117,7 +117,7 @@ class LinkTables:
             self.drains[link] = None
 
     def forget(self, link: PeerLink) -> None:
-        """The link has no work any more."""
+        """The link has no more work."""
         tables: list[MutableMapping[Any, Any]] = [table() for table in self._waiting.values()]
         for table in (*tables, self.parked_receivers, link.peer.egress, link.peer.stalled):
             table.pop(link, None)

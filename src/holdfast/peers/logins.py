@@ -4,9 +4,10 @@ Rules of this file: the first `login_failures_max` failures are answered at once
 `login_retry_s`. After that, one try from that address for that name is checked every `login_retry_s`, also with the
 right password, so that the delay reveals nothing. A try that would wait longer than WAIT_S is refused unchecked, with
 an outcome (sys-temp) that says so, and an honest client tries again. Other addresses, and other names from the same
-address, are not affected, so nobody can lock out a user. A name that is no user's counts like one that is, and is not
-kept: the tries that are left must not tell the two apart. A try counts from when it is looked at until the password was
-right: who goes away while it waits has had it. Source: docs/adr/0031-failed-logins.md.
+address, are not affected, so nobody can lock out a user. An unknown name counts like a user's, so that the number of
+tries left does not reveal which it is; the name itself is not kept. A try counts from the moment at which it is
+requested until the password was right: a client that disconnects while it waits has used it. Source:
+docs/adr/0031-failed-logins.md.
 """
 
 from itertools import islice
@@ -20,7 +21,7 @@ from holdfast.settings.limits import Limits
 from holdfast.units import iso8601
 
 WAIT_S: Final = 5.0
-"""How long a login may wait to be looked at: less than `handshake_time_out_s` leaves a peer."""
+"""How long a login may wait for its check: less than `handshake_time_out_s`."""
 
 REMEMBERED_MAX: Final = 10_000
 """Pairs of address and name whose failures are remembered; at the bound the one longest without a failure goes."""
@@ -29,12 +30,12 @@ LISTED_MAX: Final = 20
 """Pairs of address and name in one `status`: those that failed last."""
 
 Whose = str | bytes
-"""For whom a login is: a user's name, whatever its virtual host; or what stands for a name that is no user's."""
+"""The subject of a login: a user's name in any virtual host, or the hash of an unknown name."""
 
 
 class Tries:
     """The tries of one address for one name. `left`: tries that need not wait; below 0 if some wait already. `user`:
-    whose login failed last; None for no user's name."""
+    whose login failed last; None for an unknown name."""
 
     __slots__ = ("at", "failed", "last_ms", "left", "since_ms", "user")
 
@@ -58,11 +59,11 @@ class Logins:
         self.failed = 0
         self.delayed = 0
         self.refused = 0
-        """Refused unread, because too many wait."""
+        """Logins refused without a check, because too many wait."""
 
     def look_at(self, address: str, whose: Whose) -> float | None:
         """When a login from `address` for that name may be checked, on the scale of the core's `now`; None: never. It
-        counts as a try from now on."""
+        counts as a try."""
         now = self.clock.now
         limits = self._limits
         most = float(limits.login_failures_max)
@@ -81,7 +82,7 @@ class Logins:
         return now + wait_s
 
     def _keep(self, address: str, whose: Whose, tries: Tries) -> Tries:
-        """The one that is kept last is forgotten last."""
+        """Records the tries; the most recent are forgotten last."""
         self.tries.pop((address, whose), None)
         self.tries[address, whose] = tries
         if len(self.tries) > REMEMBERED_MAX:
@@ -137,7 +138,7 @@ class Logins:
 
 
 class Login:
-    """The login of one connection. `is_refused`: it is not checked, since too many before it have failed."""
+    """The login of one connection. `is_refused`: it is not checked, because too many before it have failed."""
 
     def __init__(self, logins: Logins, address: str) -> None:
         """`address`: that of the client."""
@@ -156,7 +157,7 @@ class Login:
         return self._at if self._at > logins.clock.now else None
 
     def answered(self, whose: Whose, user: HostedName | None, *, entered: bool) -> None:
-        """It was checked; a failure counts. `user`: None for no user's name."""
+        """It was checked; a failure counts. `user`: None for an unknown name."""
         if entered:
             self._logins.has_entered(self._address, whose)
         else:

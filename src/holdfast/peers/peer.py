@@ -1,7 +1,7 @@
 """One connection as the core sees it: its AMQP engine, its user or neighbour, and its links.
 
-Rules of this file: a peer is a client until a session adopts it as a neighbour; what only neighbours may say is only
-believed from neighbours (ARCHITECTURE, "Who is believed").
+Rules of this file: a peer is a client until a session adopts it as a neighbour; what only neighbours may send is
+accepted only from neighbours (ARCHITECTURE, "Who is believed").
 """
 
 import sys
@@ -22,12 +22,12 @@ from holdfast.peers.use import Use
 
 NEVER: Final = inf
 REASON_CHARACTERS_MAX: Final = 300
-"""Of a peer's own words on why it closed."""
+"""Characters of a peer's own reason for closing."""
 
 EFFORT: Final = "effort"
 UNSTORED: Final = "unstored"
-"""Why a connection is not read from for now: it asks for much work (peers/limits/guard.py), or what came is not on disk
-yet (links/pressure.py)."""
+"""Why a connection is not read for a while: it causes much work (peers/limits/guard.py), or its messages are not on
+disk yet (links/pressure.py)."""
 
 
 class Refilled(Protocol):
@@ -131,33 +131,33 @@ class Peer:
         self.loopback = loopback
         self.dialled = dialled
         self.tls_version: str | None = None
-        """Of the TLS that is spoken on it; None where none is, or none yet."""
+        """The version of its TLS; None without TLS, or before the handshake."""
         self.certificate: str | None = None
-        """The name in the certificate that its peer has shown, and that was checked."""
+        """The name in its peer's certificate, which was checked."""
         self.login_hosts: tuple[str, ...] = ()
-        """The virtual hosts that its login may have; none: it came without one, and may have any."""
+        """The virtual hosts that its login allows; empty without a login, which allows any."""
         self.login_told = False
-        """Whether the audit log knows how its login ended."""
+        """Whether the audit log has the outcome of its login."""
         self.host = DEFAULT_HOST
-        """The virtual host that it is in, from its open on."""
+        """Its virtual host, set by its open."""
         self.neighbour: Adopted | None = None
         self.use: Use | None = None
-        """For whom it counts, from when that is known (users.py)."""
+        """The user or neighbour for which it counts, once known (users.py)."""
         self.counted_links = 0
-        """Its links, as they count for that one."""
+        """The number of its links that count for that one."""
         self.writable = True
         self.unread_bytes = 0
         """Bytes written since `writable` ended."""
         self.unsent_bytes = 0
-        """Bytes that the driver holds for its socket, as it said last."""
+        """Bytes that the driver holds for its socket, as last reported."""
         self.handed_bytes = 0
-        """Of messages that it was handed in this turn (links/outgoing.py)."""
+        """Bytes of messages that it got in this turn (links/outgoing.py)."""
         self.budget_number = 1
-        """Of its budget of this turn: counts those of which its links were handed anything."""
+        """The number of its budget of this turn; counts the budgets that its links have used."""
         self.deferred: dict[Deferred, None] = {}
-        """Links that get no more in this turn, because the connection was handed as much as it may be."""
+        """Links that get no more in this turn, because the connection's budget is used up."""
         self.held_bytes = 0
-        """What the connection holds, as it was last measured (peers/limits/memory.py)."""
+        """The connection's memory, as last measured (peers/limits/memory.py)."""
         self.parked_bytes = 0
         """Deliveries from it that wait for room in their queue."""
         self.late: dict[Refilled, None] = {}
@@ -179,27 +179,27 @@ class Peer:
         self.touched = touched
         self._log = log
         self.account: str | None = None
-        """Of the neighbour that was dialled: as whom it may do something here. It did not log in, we did there."""
+        """The account of a neighbour that this node dialled, which has not logged in here."""
         self.audit: Audited | None = None
-        """Who is told of what the peer may not do, and of what it changes (audit.py)."""
+        """The audit log for refusals and changes of the peer (audit.py)."""
         self.wake_at = NEVER
-        """Where it stands among the node's deadlines (deadlines.py)."""
+        """Its time among the node's deadlines (deadlines.py)."""
         self.why_closed = "closed"
-        """What is said of its end, where the close is the end."""
+        """The reason for its end, if it ends by a close."""
         self.features: frozenset[str] = frozenset()
-        """What it offers of what this node can (peers/neighbours/features.py)."""
+        """The features that both it and this node offer (peers/neighbours/features.py)."""
         self.aliases_given, self.aliases_taken = Count(), Count()
         self.bodies_given, self.bodies_taken = GivenBodies(), TakenBodies()
         self.egress: dict[Writer, None] = {}
-        """The links of this connection that carry messages away, told when the socket takes more again."""
+        """The links of this connection that send messages, notified when the socket accepts more again."""
 
     @property
     def who(self) -> str | None:
-        """The user of its host as whom it acts at this node; None without a login."""
+        """The user of its host under which it acts at this node; None without a login."""
         return self.account if self.dialled else self.amqp.authenticated_user
 
     def pause(self, reason: str) -> bool:
-        """Adds a reason for a pause; whether the driver must be told to stop reading."""
+        """Adds a reason for a pause; returns whether the driver must stop reading."""
         before = bool(self.pauses)
         self.pauses.add(reason)
         if self.neighbour is not None:
@@ -207,7 +207,7 @@ class Peer:
         return not before
 
     def unpause(self, reason: str) -> bool:
-        """Removes a reason; whether the driver must be told to read again."""
+        """Removes a reason; returns whether the driver must read again."""
         before = bool(self.pauses)
         self.pauses.discard(reason)
         return before and not self.pauses

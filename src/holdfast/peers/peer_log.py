@@ -9,7 +9,7 @@ from holdfast.engine.log import Log
 from holdfast.peers.peer import Peer, host_of
 
 PEER_CHARACTERS_MAX: Final = 500
-"""Of one line about a peer, whose words may be in it."""
+"""Characters of one line about a peer, which may contain the peer's text."""
 
 
 class PeerLog:

@@ -9,10 +9,10 @@ from holdfast.settings.hosts import UserConfig
 from holdfast.settings.limits import Limits
 
 ANONYMOUS: Final = "anonymous"
-"""How those without a name are called in status."""
+"""The name in `status` for all peers without a user name."""
 
 ROUNDING: Final = 1e-6
-"""Of a request: times are floats, and who comes at its time is not sent away for a rounding error."""
+"""Tolerance of a request's time, so that a rounding error does not delay a request that is due."""
 
 LINKS_WOKEN: Final = 1_000
 """Consumers that are offered messages again in one turn when their user has settled some."""
@@ -50,14 +50,14 @@ class Use:
         self.connections = 0
         self.links = 0
         self.unsettled_bytes = 0
-        """Of messages that its consumers have and have not settled."""
+        """Bytes of messages that its consumers hold unsettled."""
         self.crowded = False
-        """Whether too much of what its consumers rejected or annotated waits (endpoints/settlements.py)."""
+        """Whether too many of its consumers' rejected or annotated messages wait (endpoints/settlements.py)."""
         self.requests = 0
-        """To `$management`, since the node's start."""
+        """Requests to `$management`, since the node's start."""
         self.requests_delayed = 0
         self.refused = 0
-        """Connections and links that were one too many."""
+        """Connections and links refused at its limits."""
         self.logins_failed = 0
         self.blocked_consumers: dict[Blocked, None] = {}
         """Consumers that get nothing until some of the user's messages are settled."""
@@ -73,7 +73,7 @@ class Use:
         self.requests_per_s = own.requests_per_s or limits.user_requests_per_s
 
     def change(self, own: UserConfig, limits: Limits) -> None:
-        """Its bounds are others now: what it has beyond them it keeps."""
+        """Sets its bounds; connections and links beyond them stay."""
         self._bound_by(own, limits)
         self.settled(0)
 

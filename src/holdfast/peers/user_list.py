@@ -18,10 +18,11 @@ USERS_MAX: Final = 2_000
 """Users of one file: it is read as a whole when it changes."""
 BYTES_MAX: Final = 4 * 1024 * 1024
 NAME_BYTES_MAX: Final = 255
-"""Of a user's name (RFC 4616 has no bound)."""
+"""Bytes of a user's name (RFC 4616 has no bound)."""
 
 SEED_BYTES: Final = 32
-"""Of what a node derives the salts of names that are no user's: with the file, they stay the same over restarts."""
+"""Bytes of the seed from which a node derives salts of unknown names; kept in the file, they stay the same over
+restarts."""
 
 _KEYS: Final = ("name", "vhost", "credential")
 

@@ -33,7 +33,7 @@ class Users:
         self._connections = connections
         now = clock.now
         self.waking: dict[Use, None] = {}
-        """Those with room again, and blocked consumers."""
+        """Users with room again and blocked consumers."""
         self._limits = config.limits
         self._configured = {user.key for user in config.users}
         limits, waking = config.limits, self.waking
@@ -48,14 +48,14 @@ class Users:
         self.granted: dict[Requesting, None] = {}
         """Links that have waited, and of which one request is carried out next."""
         self.uses: dict[Use, dict[Requesting, None]] = {}
-        """By user: the links with requests whose time has not come, the next one first; of each that any waits for."""
+        """By user with waiting requests: the links whose requests are not due yet, the next one first."""
         self._unsettled: list[Callable[[], Iterable[tuple[Use | None, int]]]] = []
         links.wait_in("requests of users", lambda: self.waiting)
         links.wait_in("requests granted", lambda: self.granted)
         links.serve_in("blocked consumers", lambda: [link for use in self.all() for link in use.blocked_consumers])
 
     def know(self, names: Iterable[HostedName]) -> None:
-        """The users of the file of users are these now; one that is gone is counted as long as it has connections."""
+        """Sets the users of the file of users; a removed one is counted as long as it has connections."""
         wanted = dict.fromkeys(names)
         for key, use in list(self.by_name.items()):
             if key not in self._configured and key not in wanted and not use.connections and not use.unsettled_bytes:
@@ -67,7 +67,7 @@ class Users:
                 self._add(UserConfig(name=name, password="", vhost=host))  # with the bounds of all
 
     def configure(self, users: Sequence[UserConfig], stored: Iterable[HostedName]) -> None:
-        """The users of the node's own file are these now, and those of the file of users are `stored`."""
+        """Sets the users of the node's own file; those of the file of users are `stored`."""
         self._configured = {user.key for user in users}
         for user in users:
             use = self.by_name.get(user.key)
@@ -81,12 +81,12 @@ class Users:
         self.by_name[user.key] = Use("user", user.name, self._limits, user, self._clock.now, self.waking)
 
     def add_neighbour(self, name: str) -> None:
-        """That node is a neighbour from now on."""
+        """Adds a neighbour."""
         use = Use("neighbour", name, self._limits, None, self._clock.now, self.waking)
         self.neighbours.setdefault(name, use)
 
     def remove_neighbour(self, name: str) -> None:
-        """It is none any more, and has no connection."""
+        """Removes a neighbour that has no connection."""
         use = self.neighbours.pop(name, None)
         if use is not None:
             self.waking.pop(use, None)
@@ -194,7 +194,7 @@ class Users:
                 self._links.requests[link] = None
 
     def forget(self, link: Requesting) -> None:
-        """The link does not wait any more."""
+        """The link no longer waits."""
         self.granted.pop(link, None)
         use = self.waiting.pop(link, None)
         if use is not None:

@@ -16,10 +16,10 @@ SMOOTHING: Final = 0.25
 """The weight of a new measurement."""
 
 TOLD_RATIO: Final = 1.5
-"""A cost is told only where it is so many times the last told one, or that share of it."""
+"""A cost is advertised only if it is this many times the last advertised one, or that share of it."""
 
 HOLD_S: Final = 10.0
-"""It is told again no sooner than this."""
+"""Seconds between two advertisements of a cost."""
 
 
 def measured_cost(given: int, *, round_trip_s: float, loss_share: float, backlog_bytes: int, bandwidth_bps: int) -> int:
@@ -43,7 +43,7 @@ class MeasuredCost:
         self.given = given
         self.bandwidth_bps = bandwidth_bps
         self.cost = given
-        """As it was last told."""
+        """The last advertised cost."""
         self._smoothed = float(given)
         self._told_at: float | None = None
 

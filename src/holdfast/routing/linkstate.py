@@ -55,7 +55,7 @@ class LinkStates:
         self.must_reoriginate = False
         """A neighbour has another, no older record of this node, or one that says it is lost: originate it again."""
         self.changed = False
-        """The graph, or who is a super node, may be another since the caller last took this back."""
+        """The graph, or the set of super nodes, may have changed since the caller last reset this."""
         self.words = 0
         """Counts what was taken of records, our own among them: who keeps something that is made of them compares."""
         self.unstamped: dict[str, None] = {}
@@ -64,9 +64,9 @@ class LinkStates:
         self.quarantined: dict[str, None] = {}
         """Nodes whose versions began anew of late: a high one is what was, and not taken. The caller clears it."""
         self.stale: dict[tuple[str, str], None] = {}
-        """(neighbour, node) of such that came all the same: the neighbour has not heard of it. The caller clears it."""
+        """(neighbour, node) of such that came all the same: the neighbour does not have it. The caller clears it."""
         self.dropped: dict[str, tuple[int, int]] = {}
-        """Nodes that were forgotten, and the version and fingerprint that are not taken any more."""
+        """Forgotten nodes, with the version and fingerprint that are not accepted again."""
         self.malformed: Callable[[str, str], None] = lambda neighbour, text: None
 
     # ------------------------------------------------------------------------------------------------ own words

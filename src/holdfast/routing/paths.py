@@ -85,7 +85,7 @@ class Graph:
     def paths_to(self, target: str) -> dict[str, Path]:
         """The shortest path from each node that reaches `target`, itself left out; nearest first.
 
-        `paths_to(t)[s] == paths_from(s)[t]`: one run tells which way everybody's messages should have come.
+        `paths_to(t)[s] == paths_from(s)[t]`: one run gives the paths by which all nodes' messages should arrive.
         """
         found = self._places.get(target)
         if found is None:

@@ -44,8 +44,8 @@ class Edition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A node's record. `links`: (neighbour, cost in millionths, None: down), by name, each once. Version 0 stands for
-    the topology file's links of a node without a record; it is never passed on.
+    """A node's record. `links`: (neighbour, cost in millionths, None: down), by name, each once. Version 0 is the
+    topology file's links of a node without a record; it is never passed on.
     """
 
     name: str
@@ -99,9 +99,9 @@ class Told:
     """One neighbour, while its session is up."""
 
     editions: dict[str, Edition] = field(default_factory=dict)
-    """What it has, by node: from its summary, its rows, and what it was told."""
+    """What it has, by node: from its summary, its rows, and what was sent to it."""
     pending: dict[str, None] = field(default_factory=dict)
-    """Nodes whose record may have to be told."""
+    """Nodes whose record may have to be sent."""
     summary: dict[str, Edition] | None = None
     """Rows of its summary, of which the end has not come."""
     summarised: bool = False

@@ -1,4 +1,4 @@
-"""How a node with a topology computes its routes, as it is told.
+"""The settings for computing routes.
 
 Rules of this file: data and its checks; TOML is read in `node/config.py`.
 """

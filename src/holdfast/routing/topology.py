@@ -28,7 +28,8 @@ KINDS: Final = tuple(BANDWIDTH_BPS_DEFAULT)
 MICRO: Final = 1_000_000
 """Costs are counted in millionths; a cost of 1 is a millisecond (docs/adr/0015-routing.md)."""
 COST_MICRO_MAX: Final = 2**53
-"""The highest cost that a node says of a link, in millionths: what JSON and every language's numbers hold exactly."""
+"""The highest cost of a link that a node advertises, in millionths: what JSON and every language's numbers hold
+exactly."""
 DRAINED_MICRO: Final = 2**52
 """What a node that is drained adds to the cost of each of its links, in millionths, as a stub router does (RFC 6987):
 more than any path of other nodes costs that a file describes, so that nobody's way leads through it who has another."""

@@ -1,4 +1,4 @@
-"""What differs between two configurations of a node, and what of it can be taken up while the node runs
+"""The differences between two configurations of a node, and which of them can be applied while the node runs
 (docs/operations.md).
 
 Rules of this file: pure. What is said of a change names the table and the key as the node's file has them, and nothing
@@ -53,12 +53,12 @@ LISTS: Final[tuple[tuple[str, _Items, _Name], ...]] = (
     ("route", lambda config: config.forwarding, _of_route),
     ("federation", lambda config: config.federation, _of_topic),
 )
-"""What is taken up of lists: the table, its entries, and what each is called."""
+"""Changes of lists that are applied: the table, its entries, and what each is called."""
 
 LIVE: Final = frozenset(
     ("users", "access", "queues", "subscriptions", "links", "neighbours", "forwarding", "federation")
 )
-"""The fields of NodeConfig that are taken up."""
+"""The fields of NodeConfig that are applied."""
 
 AT_START: Final[dict[str, str]] = {
     "name": "node name",
@@ -95,9 +95,9 @@ class Changes:
 
 
 def compare(before: NodeConfig, after: NodeConfig, *, routed: Set[str] = frozenset()) -> Changes:
-    """What becomes of `before` where the file says `after`. The result is not checked: what is taken up may not fit to
-    what is kept. `routed`: the neighbours that routing uses; they, the routes beside them, and all neighbours of a
-    topology wait for a restart."""
+    """What becomes of `before` where the file says `after`. The result is not checked: the applied settings may not
+    match those that stay. `routed`: the neighbours that routing uses; they, the routes beside them, and all neighbours
+    of a topology wait for a restart."""
     kept: dict[str, Any] = {}
     restart: list[str] = []
     fixed = {"neighbours", "forwarding"} if before.topology or after.topology else {"forwarding"} if routed else set()

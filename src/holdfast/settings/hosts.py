@@ -10,7 +10,7 @@ from holdfast.settings.checks import positive
 
 HOSTS_MAX: Final = 256
 ALIAS_BYTES_MAX: Final = 253
-"""A name by which others find the node (RFC 1035, 2.3.4)."""
+"""Characters of a host name (RFC 1035, 2.3.4)."""
 
 
 def check_hostname(key: str, text: str) -> None:

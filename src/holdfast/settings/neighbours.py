@@ -19,11 +19,11 @@ class NeighbourConfig:
     """A node that we keep a session with. `remote` HOST:PORT where we dial; None where the other side does.
 
     `local` HOST or HOST:PORT: the local address that a dial goes out from, the update source of traffic-control §3.2.
-    `keepalive_s` is how often the link is measured and our marks are told, `probe_s` how soon an idle one is probed
-    (None: by the kind of link that a topology says it is; where none does, `keepalive_s`), `hold_time_s` how
-    long silence may last (traffic-control §3.2: the session is managed as BGP's; the smaller of both sides' holds).
-    `hosts`: the virtual hosts, beside the default one, whose messages may cross to it and from it. `tls`: TLS is spoken
-    at `remote`, by whoever has a certificate for `server_name` (None: for the host of `remote`).
+    `keepalive_s` is how often the link is measured and our marks are sent, `probe_s` how soon an idle one is probed
+    (None: by the kind of link that a topology says it is; where none does, `keepalive_s`), `hold_time_s` how long
+    silence may last (traffic-control §3.2: the session is managed as BGP's; the smaller of both sides' holds). `hosts`:
+    the virtual hosts, beside the default one, whose messages may cross to it and from it. `tls`: TLS is spoken at
+    `remote`, by whoever has a certificate for `server_name` (None: for the host of `remote`).
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""What a NodeCore is told at start: frozen, validated, every field with its unit.
+"""The settings of a NodeCore at start: frozen, validated, every field with its unit.
 
 Rules of this package: data only; TOML and files are read in `node/config.py`. `validate` raises ConfigError with the
 key, the invalid value and what is expected.
@@ -31,17 +31,14 @@ class NodeConfig:
     """A node. `create_queues`: any address that a client names becomes a durable queue. `telemetry`: whether
     anybody reads the periodic records.
 
-    `audit`: whether there is an audit log.
-    `forwarding`: (destination, neighbour that its messages go to next); a neighbour needs none to be reached itself.
-    With a `topology` (docs/topology.md) the routes are computed, but for those that `forwarding` gives; `roles` and
-    `neighbours` agree with it.
-    `unknown_destination`: what becomes of clients' messages for a node of which nothing is known
-    (endpoints/addresses/resolver.py).
-    `own_addresses`: HOST and HOST:PORT that mean this node behind an address's `@`.
-    `has_users_file`: there are users in a file, which the driver reads and tells of.
-    `plain_without_tls`: a password may come as it is from another machine, without TLS.
-    `hostnames`: what else clients call the node where it has `vhosts`, as the hostname of their connection.
-    `federation`: the topics that go to neighbours (docs/federation.md).
+    `audit`: whether there is an audit log. `forwarding`: (destination, neighbour that its messages go to next); a
+    neighbour needs none to be reached itself. With a `topology` (docs/topology.md) the routes are computed, but for
+    those that `forwarding` gives; `roles` and `neighbours` agree with it. `unknown_destination`: what becomes of
+    clients' messages for a node of which nothing is known (endpoints/addresses/resolver.py). `own_addresses`: HOST and
+    HOST:PORT that mean this node behind an address's `@`. `has_users_file`: there are users in a file, which the driver
+    reads and reports. `plain_without_tls`: a password may come as it is from another machine, without TLS. `hostnames`:
+    what else clients call the node where it has `vhosts`, as the hostname of their connection. `federation`: the topics
+    that go to neighbours (docs/federation.md).
     """
 
     name: str
@@ -157,7 +154,7 @@ class NodeConfig:
                 raise ConfigError(f"{text}; give it to one of them")
 
     def _validate_access(self) -> None:
-        """Rules are about users who may log in, and about as whom neighbours' messages are published."""
+        """Rules name users that may log in, and accounts by which neighbours' messages are published."""
         rules = self.access.rules
         if rules and not self.has_users:
             raise ConfigError(f"access {rules[0].name!r} is there without a [[user]]; add users, or remove the rules")
@@ -174,7 +171,7 @@ class NodeConfig:
         self.access.validate([host.name for host in self.vhosts], users)
 
     def _validate_hosts(self) -> None:
-        """Each virtual host can be told from the others, and whatever names one names one that is there."""
+        """Virtual hosts have distinct names, and every reference to one names an existing one."""
         if len(self.vhosts) > HOSTS_MAX:
             raise ConfigError(f"there are {len(self.vhosts)} [[vhost]]; the limit is {HOSTS_MAX}")
         for text in self.hostnames:

@@ -12,7 +12,7 @@ from holdfast.names import NAME_BYTES_MAX
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubscriptionConfig:
     """The bounds of subscriptions (docs/configuration.md, `[[subscription]]`). `name` and `topic` may be patterns, in
-    which `*` stands for any characters."""
+    which `*` matches any characters."""
 
     name: str
     topic: str

@@ -56,7 +56,7 @@ class TooManyQueues(ConfigError):
 
 
 def check_topic(config: QueueConfig) -> None:
-    """Refuses what no topic can be."""
+    """Raises ConfigError for settings that a topic cannot have."""
     if not config.durable:
         raise ConfigError(f"invalid value false for queue {config.name!r} durable; a topic is durable")
     if config.priorities:
@@ -72,7 +72,7 @@ def _kind_of(name: str, *, is_topic: bool) -> QueueKind:
 
 
 def _is_made(queue: Queue) -> bool:
-    """Whether it counts as one that its virtual host made."""
+    """Whether it counts towards its virtual host's `queues_max`."""
     return queue.name not in OWN_QUEUES and not queue.in_transit
 
 
@@ -114,7 +114,7 @@ class Catalog:
         self.transit: dict[str, Queue] = {}
         """Transmission queues by destination, of all virtual hosts."""
         self.leaving: dict[int, int] = {}
-        """Ids of deleted queues whose entries still leave the disk, and the sequence where that goes on."""
+        """Ids of deleted queues whose entries are still leaving the disk, and the sequence where that continues."""
         self.ledger = Ledger(config.name, work, self.transit)
         self.next_queue_id = 1
         self.deliveries = DeliveryRows(work)
@@ -312,7 +312,7 @@ class Catalog:
         return self.queues[cursor.queue.key]
 
     def has_left(self, queue_id: int) -> None:
-        """With this turn's batch, the last entries of that deleted queue leave the disk."""
+        """The last entries of that deleted queue leave the disk with this turn's batch."""
         del self.leaving[queue_id]
         self.work.batch.puts.pop(("node", records.leaving_key(queue_id)), None)
         self.work.batch.deletes.append(("node", records.leaving_key(queue_id)))

@@ -1,7 +1,7 @@
-"""What the node's file says of queues, taken up while the node runs (docs/operations.md).
+"""Applies changes of `[[queue]]` while the node runs (docs/operations.md).
 
-Rules of this file: what is refused is refused before anything changes. The file wins where its entry for a queue has
-changed, as at a start; a queue that it does not name any more stays.
+Rules of this file: a refusal comes before any change. The file wins if its entry for a queue has changed, as at a
+start; a queue that was removed from the file stays.
 """
 
 from collections.abc import Callable, Iterable
@@ -26,7 +26,7 @@ class ConfiguredQueues:
         self._delete = delete
 
     def create(self, wanted: Iterable[QueueConfig]) -> list[Queue]:
-        """Creates those that are not there; returns them. ConfigError, with nothing changed, if one cannot be
+        """Creates missing queues and returns them. Raises ConfigError, with nothing changed, if one cannot be
         created."""
         catalog = self._catalog
         new = [config for config in wanted if config.key not in catalog.queues]
@@ -50,8 +50,8 @@ class ConfiguredQueues:
             self._delete(queue)
 
     def take_up(self, wanted: Iterable[QueueConfig]) -> tuple[tuple[QueueConfig, ...], list[str]]:
-        """Makes these, which are there, the queues of the file. Returns what holds of each from now on, and what waits
-        for a start."""
+        """Applies the file's settings to these queues, which exist. Returns the settings of each from now on, and the
+        keys that wait for a restart."""
         catalog = self._catalog
         before, told, restart = catalog.told, [], []
         catalog.told = {}
@@ -71,6 +71,7 @@ class ConfiguredQueues:
 
 
 def _now(wanted: QueueConfig, found: Any) -> tuple[QueueConfig, list[str]]:
-    """What of `wanted` a queue with the settings `found` can have now, and the keys that wait for a start."""
+    """The settings of `wanted` that a queue with the settings `found` can get now, and the keys that wait for a
+    restart."""
     fixed = {key: value for key, value in told_fields(found).items() if key not in LIVE_KEYS}
     return replace(wanted, **fixed), [key for key, value in fixed.items() if getattr(wanted, key) != value]

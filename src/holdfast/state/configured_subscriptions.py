@@ -1,7 +1,7 @@
-"""What the node's file says of the bounds of topics' durable subscriptions (docs/configuration.md, docs/adr/0096).
+"""Applies `[[subscription]]`: the bounds of topics' durable subscriptions (docs/configuration.md, docs/adr/0096).
 
-Rules of this file: the first entry that matches a subscription holds for it. The file wins where it says something else
-of a subscription than before, as with queues: until then what was changed by hand stays.
+Rules of this file: the first entry that matches a subscription applies to it. As with queues, the file wins when its
+entry for a subscription has changed; until then bounds that a request set stay.
 """
 
 from collections.abc import Iterable
@@ -22,20 +22,20 @@ class ConfiguredSubscriptions:
         self._entries = _read(wanted)
 
     def take_up(self, wanted: Iterable[SubscriptionConfig]) -> None:
-        """These are what the file says from now on, of the subscriptions that there are, too."""
+        """Sets the file's entries, and applies them to existing subscriptions."""
         self._entries = _read(wanted)
         for topic in self._catalog.topics():
             self.apply(topic)
 
     def apply(self, topic: Topic) -> None:
-        """Gives the subscriptions of that topic what the file says, stored with this turn's batch."""
+        """Gives the subscriptions of that topic the file's bounds, stored with this turn's batch."""
         for name, wants in list(topic.bindings.items()):
             bounded = self.bounded(topic, name, wants)
             if bounded != wants:
                 self._catalog.rows.bind(topic, name, bounded)
 
     def bounded(self, topic: Topic, name: str, wants: BindingRecord) -> BindingRecord:
-        """What that subscription of the topic wants, with the bounds that it has from now on."""
+        """The subscription's record with the bounds that it gets."""
         told = self._told(topic, name)
         return wants if told == wants.told else wants._replace(bounds=told, told=told)
 

@@ -74,7 +74,7 @@ class DeadLetters:
         return min((at for each in self.by_host.values() if (at := each.next_deadline()) is not None), default=None)
 
     def status(self, host: str) -> dict[str, Any]:
-        """How many there are in that host, and how many went since the node's start."""
+        """The number of dead letters in that host, and how many were dropped since the node's start."""
         return self.by_host[host].status()
 
 
@@ -171,7 +171,7 @@ class HostDeadLetters:
         return bool(found)
 
     def _look_again(self, due_s: float) -> None:
-        """One ends in so many seconds; where that is sooner than the next look is due, it is looked at then."""
+        """A message expires in so many seconds; the next look is at that time if it was due later."""
         step_s = max(LOOK_S, self._bounds.keep_s / AGE_SHARE)
         wait_s = max(due_s, step_s) if due_s < AGE_LOOK_S + step_s else AGE_LOOK_S
         self._age_at = min(self._age_at, self._clock.now + wait_s)
@@ -213,7 +213,7 @@ class HostDeadLetters:
     # ------------------------------------------------------------------------------------------------ reports
 
     def status(self) -> dict[str, Any]:
-        """How many there are, and how many went since the node's start."""
+        """The number of dead letters, and how many were dropped since the node's start."""
         queue, bounds = self._queue, self._bounds
         return {
             "messages": Ulong(0 if queue is None else queue.messages),
@@ -227,7 +227,8 @@ class HostDeadLetters:
         }
 
     def _totals(self) -> dict[str, Any]:
-        """How many went since the store was made, of all hosts together: the default one is told."""
+        """How many were dropped since the store was created, in all hosts together: only the default host reports
+        this."""
         totals = self._losses.totals
         told = {"dropped_total": Ulong(totals.dropped), "dropped_bytes_total": Ulong(totals.dropped_bytes)}
         return {} if self._host else told

@@ -35,7 +35,7 @@ class Ledger:
         self.renewals: dict[str, custody_records.Renewal] = {}
         """By destination: what a store that was put back still numbers anew; its queue offers nothing until then."""
         self.receipts: dict[str, int] = {}
-        """By destination: the last mark it told us of ours."""
+        """By destination: the last mark for our messages that it sent."""
         self.passing: dict[tuple[UUID, str], int] = {}
         """By (origin, destination) of messages that others sent to others: the highest mark that passed here."""
         self.neighbour_stores: dict[str, UUID] = {}
@@ -137,7 +137,7 @@ class Ledger:
         self._work.batch.puts[place] = custody_records.pack_origin(origin.record())
 
     def forget_waited(self) -> None:
-        """No message for another name waits any more."""
+        """Forgets the other names, because no message for them waits."""
         self.former_origins.clear()
         if self.names.waited:
             self.names = self.names._replace(waited=())

@@ -1,4 +1,4 @@
-"""Losses: ranges of numbers with which no message will arrive any more, and dead letters that were dropped at a bound.
+"""Losses: ranges of numbers whose messages will never arrive, and dead letters that were dropped at a bound.
 
 Rules of this file: a loss is stored with the batch that decides it, reported in the log and in telemetry once that is
 on disk, and listed over restarts: the last LISTED_MAX, and the number of all. A turn that is undone has lost nothing:

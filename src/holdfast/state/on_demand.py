@@ -1,6 +1,6 @@
 """Whether to use a name creates a queue (`create_queues`).
 
-Rules of this file: pure, and the same answer as `Catalog.local` acts by: what is asked about is what happens.
+Rules of this file: pure; the answer is always what `Catalog.local` would do.
 """
 
 from holdfast.broker.entries.address import split_topic

@@ -30,7 +30,7 @@ STAYING_KINDS: Final = b"rnmouw"
 Receipts, stores of neighbours, marks that passed, stores that were replaced, whose numbers they are, renewals."""
 
 Suspended = Callable[[], Iterable[tuple[object, Container[int] | None]]]
-"""Of consumers that are gone: (consumer, sequences) that are in its hands and kept for somebody; None: all of them."""
+"""Of consumers that are gone: (consumer, sequences) that are kept for a consumer that is gone; None: all of them."""
 
 
 class QueueChanges:

@@ -30,7 +30,7 @@ LIVE_KEYS: Final = (
 SELDOM: Final = ("room_low", "room_normal", "room_quiet_s")
 TOPIC_FIELD: Final = "topic"
 TOLD_FIELD: Final = "told"
-"""What the node's file said of the queue when somebody changed it by hand."""
+"""The file's settings of the queue when a request changed it."""
 TIMED_FIELD: Final = "timed"
 """The queue was written by a version that stores where its entries with a time to live are; with TIMED_IN_CUSTODY, by
 one that does so for transmission queues and `$waiting` too."""
@@ -50,8 +50,8 @@ def stored_fields(config: Settings) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class QueueRecord:
-    """A queue as its record has it. `told`: what the node's file said of it when it was changed by hand; `timed`: see
-    TIMED_FIELD."""
+    """A queue as its record has it. `told`: the file's settings at the time of the last change by a request; `timed`:
+    see TIMED_FIELD."""
 
     queue_id: int
     uuid: UUID
@@ -61,7 +61,7 @@ class QueueRecord:
     timed: int
 
     def settings(self, told: QueueConfig) -> QueueConfig:
-        """What holds at a start where the node's file says `told`: that, unless an operator changed the queue since and
+        """The settings at a start with the file's settings `told`: those, unless a request changed the queue since and
         the file is unchanged."""
         unchanged = told != self.config and LATER_FIELDS | dict(self.told) == told_fields(told)
         return self.config if unchanged else told
@@ -83,7 +83,7 @@ def unpack(key: bytes, data: bytes) -> QueueRecord:
 
 
 def pack(queue_id: int, uuid: UUID, config: Settings, told: Settings | None, *, is_topic: bool) -> bytes:
-    """The data of a queue's row. `told`: what the node's file says of it."""
+    """The data of a queue's row. `told`: the settings of the node's file."""
     fields = stored_fields(config)
     if told is not None and told != config:
         fields[TOLD_FIELD] = stored_fields(told)

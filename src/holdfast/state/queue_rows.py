@@ -22,7 +22,8 @@ COUNTS_MAX: Final = 10_000
 
 
 class QueueRows:
-    """Writes the rows of what changed. `exists`: whether a queue was not deleted, nor made again under its name."""
+    """Writes the rows of changed queues and cursors. `exists`: whether a queue was neither deleted nor created again
+    under its name."""
 
     def __init__(
         self, work: Work[Queue], memory: Memory, deliveries: DeliveryRows, exists: Callable[[Queue], bool]
@@ -63,7 +64,7 @@ class QueueRows:
         self._work.dirty_counters.clear()
 
     def _put_cursors(self, queue: Queue) -> list[tuple[Cursor, int]]:
-        """The records of `queue`'s cursors that changed or went."""
+        """Writes or deletes the records of `queue`'s cursors that changed or ended."""
         watermarks: list[tuple[Cursor, int]] = []
         batch = self._work.batch
         for name in queue.deleted_cursors:
@@ -94,7 +95,7 @@ class QueueRows:
         return floor, finished
 
     def bind(self, topic: Topic, name: str, wants: records.BindingRecord) -> None:
-        """Stores what that subscription wants with the turn's batch."""
+        """Stores that subscription's pattern, selector and bounds with the turn's batch."""
         topic.bind(name, wants)
         self._put_binding(topic, name)
 

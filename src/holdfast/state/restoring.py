@@ -1,7 +1,7 @@
 """A queue and its cursors as they were when the node stopped, from the rows of tables `node` and `subscriptions`.
 
 Rules of this file: a row that only a proper stop leaves is deleted with the first turn, because a crash must not find
-it again. Where the store got a new UUID since, all that it holds may have been shown.
+it again. If the store got a new UUID, every entry in it counts as possibly delivered.
 """
 
 from collections.abc import Mapping
@@ -31,8 +31,8 @@ def _check_empty(name: str, messages: int) -> None:
 
 
 class Restoring:
-    """What a start gives back to queues. `rows`: table `node`; `former`: the earlier identity of the store, if it got a
-    new UUID."""
+    """Restores queues at a start. `rows`: table `node`; `former`: the earlier identity of the store, if it got a new
+    UUID."""
 
     def __init__(
         self,
@@ -52,7 +52,8 @@ class Restoring:
         self._memory = memory
 
     def queue(self, queue: Queue, stored: QueueRecord) -> None:
-        """Gives the queue its counters, delivery counts, tombstones and the place of what has a time to live."""
+        """Restores the queue's counters, delivery counts, tombstones, and the position of messages with a time to
+        live."""
         rows = self._rows
         counters = rows.get(records.counters_key(queue.queue_id))
         if counters is not None:
@@ -95,7 +96,7 @@ class Restoring:
         self._work.batch.deletes.append(("node", COUNTS + records.counters_key(queue.queue_id)))
 
     def cursors(self, queues: Mapping[int, Queue]) -> None:
-        """Reads table `subscriptions`, and what subscriptions of topics want. `queues`: by their ids."""
+        """Reads table `subscriptions`, and the patterns of topics' subscriptions. `queues`: by their ids."""
         for key, data in self._store.table("subscriptions"):
             queue_id, name = records.split_cursor_key(key)
             if queue_id in queues:

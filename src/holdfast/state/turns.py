@@ -31,7 +31,7 @@ class OfPeer(Protocol):
 
 
 class Arrivals(OfPeer, Protocol):
-    """A link with deliveries in the turn: it is told when they are on disk, or that they were refused."""
+    """A link with deliveries in the turn: it is notified when they are on disk or were refused."""
 
     def stored(self, deliveries: list[int]) -> None: ...
     def refused(self, deliveries: list[int], outcome: object) -> None: ...
@@ -80,7 +80,7 @@ class Turn:
     then: list[Effect] = field(default_factory=list)
     """Carried out once all that was taken before is on disk, or was refused."""
     decided: list[Effect] = field(default_factory=list)
-    """Carried out once it is on disk, or was undone and nothing of it has happened; their handlers are told which."""
+    """Carried out once it is on disk, or was undone and nothing of it has happened; their handlers get which."""
     visible: list[tuple[Queue, int]] = field(default_factory=list)
     watermarks: list[tuple[Cursor, int]] = field(default_factory=list)
     producers: dict[Producer, RangeSet] = field(default_factory=dict)
@@ -104,11 +104,11 @@ class Turn:
     rewritten: dict[tuple[Queue, int], bytes] = field(default_factory=dict)
     """Entries whose value was put anew at its old place, and the last that the turn gave them."""
     losses: list[LossRecord] = field(default_factory=list)
-    """What it gives up: told once it is on disk (losses.py)."""
+    """What it gives up: reported once it is on disk (losses.py)."""
     settled_bytes: int = 0
     """Of messages that consumers rejected or annotated, and that are in the batch anew (endpoints/settlements.py)."""
     changes: int = 0
-    """Counts what may change a row that the turn has already, so that no size tells of it."""
+    """Counts changes of rows that the turn already has, which no size shows."""
     heard: dict[Peer, int] = field(default_factory=dict)
     """Bytes read from each connection, and all together."""
     heard_bytes: int = 0

@@ -19,8 +19,8 @@ class Rows(Protocol):
 
 
 class Outcome(NamedTuple):
-    """The message that goes on, None for none, and the changes of the step's rows: by key the new row, or None to
-    delete it."""
+    """The resulting message, None for none, and the changes of the step's rows: by key the new row, or None to delete
+    it."""
 
     message: StepMessage | None
     rows: Mapping[bytes, bytes | None] = NO_CHANGES

@@ -64,9 +64,9 @@ class LmdbStore:
     """A store in directory `path`, created if needed; only this process uses it until `close`.
 
     `bytes_max`: the file's bound. `ahead_bytes`: disk space kept allocated beyond what is used, on a small disk less; a
-    third of it is the least `room_bytes` of a store whose disk has space. `on_point` is told "committing" inside the
-    transaction before the sync, and "committed" after it, in the thread of `commit`. `must_exist`: a store that is not
-    there is not made.
+    third of it is the least `room_bytes` of a store whose disk has space. `on_point` is called with "committing" inside
+    the transaction before the sync, and "committed" after it, in the thread of `commit`. `must_exist`: a store that is
+    not there is not made.
 
     Raises `StorageError` if another process holds the directory, its data is gone or its schema is not known here,
     `StorageFull` if the disk has no space for a new store, `ConfigError` for a `bytes_max` below 1 MiB.
@@ -384,7 +384,7 @@ class LmdbStore:
 
     def _check(self) -> None:
         if self._failed is not None:
-            raise StorageError(f"store {self.path}: not used any more since {self._failed}")
+            raise StorageError(f"store {self.path}: closed after an error: {self._failed}")
         if self._closed:
             raise StorageError(f"store {self.path}: closed")
 

@@ -71,7 +71,7 @@ class MemoryStore:
         """See `Store.copied`; set by who puts a copy in its place."""
         self.on_disk = False
         self.missing: str | None = None
-        """What `gone` says; set by who has its file taken away, together with `on_disk`."""
+        """What `gone` says; set by a test that removes its file, together with `on_disk`."""
 
     def mint(self, rows: Callable[[UUID], Rows] | None = None) -> UUID:
         """See `Store.mint`."""

@@ -1,7 +1,7 @@
 """The space of a store on disk: what new entries may take, the reserve, and the file that grows ahead of need.
 
-Rules of this file: what is told as room is there, whatever the next commit brings; what is not measured is reckoned,
-and then less. What the loop's thread calls writes nothing to the disk, which may be frozen (docs/adr/0026).
+Rules of this file: the reported room exists, whatever the next commit contains; what is not measured is reckoned, and
+then less. What the loop's thread calls writes nothing to the disk, which may be frozen (docs/adr/0026).
 
 Why a reserve: LMDB never writes a page in place, and uses a freed one again only in the second transaction after the
 one that freed it; so a full store needs spare pages to retire from.
@@ -154,7 +154,7 @@ class Room:
         return self.sure_bytes() if sure is None else sure
 
     def _measure(self) -> int | None:
-        """`sure_bytes`, noted; None while somebody writes: what a commit takes is not to be counted as there."""
+        """`sure_bytes`, noted; None during a write: what a commit takes is not to be counted as there."""
         if not self._writing.acquire(blocking=False):
             return None
         try:
@@ -246,8 +246,8 @@ class Room:
         return self.used_bytes() + wanted + wanted // 2
 
     def _measure_disk(self) -> None:
-        """Brings the reserve, and what is kept ahead, to their share of what the disk has by now. They never shrink:
-        what was set aside is allocated."""
+        """Adjusts the reserve, and the space allocated ahead, to the disk's present free space. They never shrink: what
+        was set aside is allocated."""
         most = self.bytes_max // DISK_SHARE
         if self._ahead_bytes == min(self._ahead_wanted_bytes, most) + min(RESERVE_BYTES_MAX, most):
             return

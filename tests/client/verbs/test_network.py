@@ -33,7 +33,7 @@ def test_a_row_for_each_node_and_a_line_for_what_else_is_to_be_known() -> None:
     assert lines[6:] == [
         "",
         "hub: its disk takes nothing",
-        "hub: 2 warnings; `holdfast status` there tells more",
+        "hub: 2 warnings; run `holdfast status` there",
         "hub: 12 messages for jfk, which is drained or gone",
         "jfk: as of 7 min ago",
         "lga: no answer; its version may know no such question",

@@ -62,7 +62,7 @@ class History:
         self.doubled: dict[bytes, tuple[str, int]] = {}
         """Keys that were shown under another sequence too, and where: what was moved by hand, or stored twice."""
         self.readers: dict[str, tuple[str, Callable[[bytes], bool]]] = {}
-        """Who has to be shown every message of a `queue@node`, beside the consumers that share it."""
+        """Readers that must get every message of a `queue@node`, besides the consumers that share it."""
         self.owed: dict[str, dict[bytes, None]] = {}
         """By reader: accepted, not excused, and not yet shown to it."""
         self.topics: set[str] = set()
@@ -75,7 +75,7 @@ class History:
         self.disks_changed: Counter[str] = Counter()
         """By node: how often it got another disk, or an older state of its own."""
         self.clock_ahead_s = 0.0
-        """Seconds by which somebody has set wall clocks forward, in all."""
+        """Seconds by which faults have set wall clocks forward, in all."""
         self.on_clock: list[Callable[[], None]] = []
         self.on_accepted: list[Callable[[bytes], None]] = []
         self._paid: set[tuple[str, bytes]] = set()
@@ -154,7 +154,7 @@ class History:
     # ------------------------------------------------------------------------------------------------ readers
 
     def add_reader(self, name: str, address: str, selects: Callable[[bytes], bool] = lambda key: True) -> None:
-        """From now on the reader must be shown every message that is accepted for `address` (`queue@node`) and that
+        """From now on the reader must get every message that is accepted for `address` (`queue@node`) and that
         `selects` matches."""
         self.readers[name] = address, selects
         self.owed[name] = {}

@@ -31,7 +31,7 @@ ACTIONS: Final = ("send", "receive", "browse")
 PATTERNS: Final = ("*", "fenced-*", "fenced-*", *QUEUES, "*-1", "f*2")
 RULES: Final = (3, 12)
 LAB: Final = "lab"
-"""As whom all other clients log in at a node that has rules of its own."""
+"""The user as whom all other clients log in at a node with rules of its own."""
 
 
 ROOTS: Final = AccessRule(name="root", users=(ROOT,), addresses=(*QUEUES, MADE), allow=("administer",))

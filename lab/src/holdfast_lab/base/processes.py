@@ -66,7 +66,7 @@ _LIBC: Final = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
 def die_with_parent() -> None:
-    """Runs in the child before its work: what outlives even a kill -9 of us would be nobody's."""
+    """Runs in the child before its work: a process that outlived even a kill -9 of this one would have no parent."""
     if _LIBC is not None:
         _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 

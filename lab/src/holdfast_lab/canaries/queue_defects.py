@@ -6,7 +6,7 @@ Rules of this file: as in `hop_defects.py`.
 from collections.abc import Callable
 from typing import Any
 
-from holdfast.amqp.links.resuming import Act
+from holdfast.amqp.links.resuming import ResumeAction
 from holdfast.custody.hop.receiver import CustodyReceiver
 from holdfast_lab.canaries.hop_defects import MANY
 from holdfast_lab.canaries.planting import Canary
@@ -137,7 +137,7 @@ def _resumed_in_part(original: Function) -> Function:
     """The last of several messages that a resumed consumer held is left out if it had settled others."""
 
     def resume(self: Any) -> None:
-        decided = sum(step.act is Act.SETTLE for step, _ in self.steps)
+        decided = sum(step.act is ResumeAction.SETTLE for step, _ in self.steps)
         if decided and len(self.steps) > decided + 1 and self.steps[-1][1] > 2 * MANY:
             self.steps.pop()
         original(self)

@@ -394,7 +394,7 @@ class Demo:
             self.events.append(event)
 
     async def _keep_looking(self, watch: HubWatch) -> None:
-        """Keeps `view` fresh, and tells who acts."""
+        """Updates `view`, and reports the acting super node."""
         wanted = sum(self._counts.values())
         while True:
             self.view = view = await watch.look()

@@ -24,7 +24,7 @@ VERSION: Final = "0.0.3"
 ROWS: Final = 336_776
 AIRPORTS: Final = ("EWR", "JFK", "LGA")
 ID_COLUMN: Final = "id"
-"""Added in front: the flight's row in the data, from 1. Each message is told from every other by it."""
+"""Added in front: the flight's row in the data, from 1. It identifies each message."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What the hub says of itself and of the network while a run goes on.
+"""The status of the hub and of the network during a run.
 
 Rules of this file: asks and reads, changes nothing; one connection for all questions (docs/management.md).
 """

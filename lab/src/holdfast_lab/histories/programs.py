@@ -1,6 +1,7 @@
-"""The programs of a history: a producer that can be told what to send when, and a consumer that tells what it saw.
+"""The programs of a history: a producer that sends given messages at given times, and a consumer that reports what it
+received.
 
-Rules of this file: over the client library alone; what is sent, promised and shown is told to the run's record.
+Rules of this file: over the client library alone; the run's record gets what is sent, accepted and delivered.
 """
 
 import asyncio

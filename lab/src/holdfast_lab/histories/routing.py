@@ -1,7 +1,7 @@
 """Histories of computed routes: messages that are on their way while links, nodes and super nodes come and go.
 
-Rules of this file: one function a history. Nobody is given a table: the nodes have the topology, and what they tell
-each other. Source: docs/routing.md; esb-dynamic-routing §4.
+Rules of this file: one function a history. No node is given a table: the nodes have the topology, and what they
+advertise to each other. Source: docs/routing.md; esb-dynamic-routing §4.
 """
 
 from collections.abc import Callable

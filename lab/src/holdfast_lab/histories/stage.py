@@ -222,7 +222,7 @@ class Stage:
         return keys
 
     def consumer(self, node: str, queue: str, *, credit: int = 100) -> Consumer:
-        """A consumer that takes everything from now on."""
+        """A consumer that accepts everything from now on."""
         return Consumer(self.bed, node, queue, self._name("consumer"), credit)
 
     # ------------------------------------------------------------------------------------------------ nodes

@@ -73,7 +73,8 @@ class Session:
 
 
 class HostileClient:
-    """`opening()`, then `act()` as often as wanted; `hear` takes what the node says. `over`: one side has closed."""
+    """`opening()`, then `act()` as often as wanted; `hear` handles the bytes of the node. `over`: one side has
+    closed."""
 
     def __init__(
         self, random: Random, places: Places, *, name: str, acts: dict[str, Any], rude_share: float = 0.1
@@ -186,7 +187,7 @@ class HostileClient:
         return self.frames(Detach(link.handle, closed), channel=channel)
 
     def flow(self, link: Link | None = None, *, channel: int = CHAOS, **terms: Any) -> bytes:
-        """A flow of the session, or of a link, that tells the truth where `terms` do not say otherwise."""
+        """A flow of the session, or of a link, with correct fields except those in `terms`."""
         session = self.session(channel)
         flow = Flow(session.expected, session.window, session.next_id, 5_000)
         if link is not None:

@@ -1,7 +1,7 @@
 """Compares what each node takes for true of its neighbours with what is.
 
-Rules of this file: reads, never changes a node; to be called when nothing is under way any more. What one node should
-have told another and did not is seldom missed at once: much else wakes the two.
+Rules of this file: reads, never changes a node; to be called when nothing is in progress. What one node should have
+told another and did not is seldom missed at once: much else wakes the two.
 """
 
 from collections.abc import Mapping

@@ -34,7 +34,7 @@ BROKEN_PROTOCOL: Final = frozenset(
         conditions.TRANSFER_LIMIT_EXCEEDED,
     )
 )
-"""What no peer may be told that keeps to the protocol, as nodes and clients of a run do."""
+"""Errors that no peer that follows the protocol may get; nodes and clients of a run follow it."""
 _IDENTITY_AT: Final = entry.FIXED_BYTES
 _IDENTITY_END: Final = entry.FIXED_BYTES + 24
 
@@ -81,7 +81,7 @@ class Ledger:
         count: Callable[[str, bytes], None] | None = None,
         remark: Callable[[str, str, str], None] | None = None,
     ) -> None:
-        """`count` hears of each batch for the digest, `remark` of each message for the log."""
+        """`count` gets each batch for the digest, `remark` each message for the log."""
         self.history = history
         self.disks: dict[str, Disk] = {}
         self.copies: dict[bytes, int] = {}
@@ -338,7 +338,7 @@ class Ledger:
 
 
 class Watch:
-    """One connection of a node, both ways: no accepted answer before a stored copy, and nobody breaks the protocol.
+    """One connection of a node, both ways: no accepted answer before a stored copy, and no side violates the protocol.
 
     Answers are watched on custody's and producers' links; control, management and replies are not messages of a
     workload. A transfer without credit, beyond a window or for no link is told to who sent it: that is a violation.

@@ -1,6 +1,6 @@
 """Link-state routing between the provider's routers: news of links is flooded, and each router computes its own paths.
 
-Rules of this file: one router's part. It acts on what it was told alone; what a neighbour is told takes the link's
+Rules of this file: one router's part. It acts only on what it has received; what a neighbour is told takes the link's
 delay and `flood_s`. A link that fails is noticed after `detect_s`, and one that is back is used after `up_hold_s`.
 Paths are computed `spf_delay_s` after news came, and no sooner than `spf_hold_s` after the last time. As OSPF does it
 (RFC 2328 §12, §13, §16), without areas and without its packets.
@@ -82,7 +82,7 @@ class LinkState:
         self._plan()
 
     def regained(self, neighbour: str) -> None:
-        """The link to it has been up for long enough. Both ends tell each other all that they know."""
+        """The link to it has been up for long enough. Both ends send each other all that they know."""
         link = self.links[neighbour]
         if not self.alive or neighbour not in self.down or not link.up:
             return

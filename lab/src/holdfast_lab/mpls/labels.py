@@ -1,9 +1,9 @@
 """A router's labels: what it does with a packet by the label on top, and what it pushes to reach another router.
 
 Rules of this file: tables and actions. Labels are the router's own, given out once, from 16 on (RFC 3032 §2.1). The
-label for a router is told to all neighbours, so that a new next hop needs no new label (liberal retention, RFC 5036
-§2.6.2.2). Where fast reroute is on, an action has a backup, used from the moment when the next hop is noticed to be
-gone (RFC 4090 §3.2, one bypass for all that goes the same way).
+label for a router is advertised to all neighbours, so that a new next hop needs no new label (liberal retention, RFC
+5036 §2.6.2.2). Where fast reroute is on, an action has a backup, used from the moment when the next hop is noticed to
+be gone (RFC 4090 §3.2, one bypass for all that goes the same way).
 """
 
 from typing import Final

@@ -1,6 +1,6 @@
 """The provider's network: routers with their tables filled, and what happens when something of it fails.
 
-Rules of this file: starts converged, as after hours of running; from then on each router acts on what it was told
+Rules of this file: starts converged, as after hours of running; from then on each router acts on what it has received
 (igp.py). Labels for routers and VPNs are given out once, at the start; paths between PE routers are a full mesh, and
 move as each router computes its own. Source: traffic-control §1, §2.2 and §4.1.
 """
@@ -142,7 +142,7 @@ class Provider:
     # ------------------------------------------------------------------------------------------------ VPN routes
 
     def _spread(self, told: tuple[str, VpnRoute, bool]) -> None:
-        """One PE router tells all others of a route, or that it is gone (full mesh of MP-iBGP)."""
+        """One PE router advertises a route to all others, or withdraws it (full mesh of MP-iBGP)."""
         source, route, there = told
         for edge in self.edges.values():
             if edge.name == source or not edge.alive:
@@ -151,7 +151,7 @@ class Provider:
                 (vrf.learn if there else vrf.withdraw)(route)
 
     def _spread_all(self, _: None) -> None:
-        """As sessions do when they begin: each PE router tells all that it has."""
+        """As sessions do when they begin: each PE router advertises all its routes."""
         for edge in self.edges.values():
             for vrf in edge.vrfs.values():
                 for route in vrf.own_routes(edge.name):

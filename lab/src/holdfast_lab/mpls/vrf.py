@@ -1,4 +1,4 @@
-"""A VPN's table at a PE router, and the routes that PE routers tell each other.
+"""A VPN's table at a PE router, and the routes that PE routers advertise to each other.
 
 Rules of this file: values, and the table of one VPN at one router. A route is known by route distinguisher and prefix,
 so two VPNs may use the same addresses; it is imported where one of its targets is (RFC 4364 §4). What was imported is
@@ -14,7 +14,7 @@ from holdfast_lab.mpls.links import Link
 
 @dataclass(frozen=True, slots=True)
 class VpnRoute:
-    """As MP-iBGP tells it. `next_hop`: the PE router; `label`: of the VRF there."""
+    """A route as MP-iBGP advertises it. `next_hop`: the PE router; `label`: of the VRF there."""
 
     rd: str
     prefix: IPv4Network

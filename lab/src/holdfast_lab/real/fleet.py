@@ -71,7 +71,8 @@ def _pid(node: dict[str, Any]) -> int | None:
 
 
 def _make_room(directory: Path, file: Path) -> None:
-    """The directory with the topology in it. ConfigError where it is somebody else's, FleetError where one runs."""
+    """The directory with the topology in it. ConfigError if it is not a fleet's directory, FleetError if a fleet
+    runs."""
     taken = directory.exists() and (not directory.is_dir() or any(directory.iterdir()))
     if taken and not fleet_state.is_fleet(directory):
         raise ConfigError(f"no fleet made {directory}; give --dir a new or empty directory")
@@ -93,7 +94,7 @@ def _make_room(directory: Path, file: Path) -> None:
 
 
 def _follow(starter: "subprocess.Popen[bytes]", topology: Topology, log: Path) -> dict[str, Any]:
-    """Reads what the supervisor tells until all nodes are ready; the fleet's state. Raises FleetError.
+    """Reads the supervisor's reports until all nodes are ready; the fleet's state. Raises FleetError.
 
     Whatever else happens ends the supervisor, and it its nodes: nothing is left of a start that failed.
     """

@@ -49,7 +49,7 @@ class Joint:
 class Fleet:
     """`async with Fleet(topology, directory) as fleet`, then `start`. Leaving ends everything.
 
-    `ended` hears of a node that ended by itself; without it the log does. `probe_s`: how long an idle link goes
+    `ended` is called with a node that ended by itself; without it the log does. `probe_s`: how long an idle link goes
     unprobed, in seconds; None as its kind has it. `more`: by node, what its file has besides, as TOML.
     """
 
@@ -75,7 +75,7 @@ class Fleet:
         self._failed: str | None = None
         """The first node that did not start."""
         self._stopped: set[str] = set()
-        """Nodes that are down because they were told to."""
+        """Nodes that were stopped by a request."""
 
     async def __aenter__(self) -> "Fleet":
         self._children = await self._stack.enter_async_context(Children(self.directory / fleet_state.LOGS))
@@ -87,7 +87,7 @@ class Fleet:
         await self._stack.aclose()
 
     async def start(self, ready: Callable[[str], None]) -> None:
-        """All nodes, ready; `ready` hears of each. Raises ChildFailed for the first that is not."""
+        """All nodes, ready; `ready` is called with each. Raises ChildFailed for the first that is not."""
         for link in self.topology.links:
             ends = frozenset(link.ends)
             if ends not in self.joints:
@@ -295,7 +295,7 @@ class Fleet:
 
 
 def supervise(topology: Topology, directory: Path) -> int:
-    """Runs the fleet until it is told `down`. `holdfast fleet up` starts it, and reads its standard output."""
+    """Runs the fleet until the request `down`. `holdfast fleet up` starts it, and reads its standard output."""
     if os.fork():
         return 0  # whoever started us has no child to wait for
     holder = fleet_state.lock(directory)

@@ -1,12 +1,12 @@
 """A TCP proxy that breaks connections on purpose: loudly, silently, at any byte.
 
-Loudly: both sides get RST (SO_LINGER 0). Silently: nothing is forwarded any more, either way, no FIN and no
-RST; the sockets stay open, as behind a link that drops every packet. Connections made while silent are taken
-and lead nowhere. Refusing: as loudly, and every new connection gets RST too, as where nobody listens. After `heal`
-new connections flow; those that were cut stay dead. Source of the distinction:
-amqp-on-unstable-networks, hand-off: a peer learns of an outage by its own time-outs alone.
-Held back (`hold`): nothing passes in a direction, and all of it does after `let_go`, as TCP sends again what a
-partition kept. Slow: each chunk waits `delay_s`, and as long as its bytes take at `rate` bytes a second.
+Loudly: both sides get RST (SO_LINGER 0). Silently: nothing is forwarded in either direction, no FIN and no RST; the
+sockets stay open, as behind a link that drops every packet. Connections made while silent are taken and lead nowhere.
+Refusing: as loudly, and every new connection gets RST too, as where nobody listens. After `heal` new connections flow;
+those that were cut stay dead. Source of the distinction: amqp-on-unstable-networks, hand-off: a peer learns of an
+outage by its own time-outs alone. Held back (`hold`): nothing passes in a direction, and all of it does after `let_go`,
+as TCP sends again what a partition kept. Slow: each chunk waits `delay_s`, and as long as its bytes take at `rate`
+bytes a second.
 
 Rules of this file: bytes are forwarded in order and never changed; a cut "after N bytes" forwards exactly N
 bytes of that direction, counted over all connections since the cut was armed.
@@ -178,7 +178,7 @@ class Proxy:
                 self._pairs.remove(pair)
 
     def hold(self, *directions: Direction) -> None:
-        """Nothing passes any more in those directions, or in both; nothing is lost."""
+        """Stops forwarding in those directions, or in both; nothing is lost."""
         for direction in directions or Direction:
             self._passing[direction].clear()
 

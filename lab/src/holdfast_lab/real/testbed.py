@@ -1,7 +1,7 @@
 """The real bed: a topology's nodes as processes, each link through a proxy that can be cut, clients on asyncio's loop.
 
-Rules of this file: ports are the system's and stay a node's own over restarts; a node that ends without having been
-told to fails the run. What a workload may ask is `holdfast_lab/workloads/bed.py`.
+Rules of this file: ports are the system's and stay a node's own over restarts; a node that ends without a request fails
+the run. What a workload may ask is `holdfast_lab/workloads/bed.py`.
 """
 
 import asyncio
@@ -131,7 +131,7 @@ class TestBed:
         self.note(name, "start", f"life {node.lives}")
 
     def link(self, one: str, other: str) -> Link:
-        """The link between the two, whoever dials. Raises ConfigError."""
+        """The link between the two, in either order. Raises ConfigError."""
         for link in self.topology.links:
             if {link.one, link.other} == {one, other}:
                 return link

@@ -22,7 +22,7 @@ from holdfast_lab.real.testbed_faults import TestbedFaults, check_faults
 async def run_on_testbed(
     plan: Plan, directory: Path, seed: int, *, progress: Callable[[float], None] | None = None
 ) -> Result:
-    """Runs the plan; stores, configurations and logs stay in `directory`. `progress` hears of the seconds passed.
+    """Runs the plan; stores, configurations and logs stay in `directory`. `progress` is called with the seconds passed.
 
     Raises ConfigError for a plan that real nodes cannot run; whatever else breaks is the result's failure. `hops`
     counts what the transmission queues handed out since their nodes' last start, copies that went again included.

@@ -34,7 +34,7 @@ ACTS: Final = "acts of hostile clients"
 MEETINGS: Final = "what faults met"
 
 
-def session_name(key: tuple[session_states.State, session_states.Happened]) -> str:
+def session_name(key: tuple[session_states.State, session_states.SessionEvent]) -> str:
     return f"{key[0].value}, {key[1].value} -> {session_states.TRANSITIONS[key].value}"
 
 

@@ -36,7 +36,7 @@ def execute(
     keep_notes: bool = False,
     progress: Callable[[float], None] | None = None,
 ) -> Result:
-    """Runs the plan. `progress` hears of the share of virtual time that has passed, now and then."""
+    """Runs the plan. `progress` is called with the share of virtual time that has passed."""
     made = SimBed(
         plan.topology, seed, turn_s=plan.turn_s, keep_notes=keep_notes, piece_bytes=plan.piece_bytes,
         paged=plan.paged,
@@ -112,7 +112,7 @@ def sessions_of(bed: SimBed) -> Counter[str]:
 
 
 def check_contained(bed: SimBed) -> None:
-    """A failure that was contained harmed nobody, and is a defect all the same: in whichever life of its node."""
+    """A contained failure did no harm, but is still a defect: in whichever life of its node."""
     for name, node in bed.sim_nodes.items():
         if node.contained:
             raise Violation(f"{name} contained {node.contained} failures of its own code; its log has them")

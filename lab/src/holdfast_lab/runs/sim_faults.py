@@ -362,7 +362,7 @@ class Faults:
         node.on_turn.append(lambda node: unsteady.turned(node.core))
 
     def _reload(self, fault: Fault) -> None:
-        """The node takes up a file without one of its neighbours, and at once the file of before."""
+        """The node reloads a file without one of its neighbours, and at once the previous file."""
         node = self.bed.sim_nodes[fault.node]
         neighbours = node.config.neighbours
         if node.core is None or not neighbours:
@@ -410,7 +410,7 @@ class Faults:
             core.view.ask("", LOOK_S, self._looked)
 
     def _looked(self, rows: list[dict[str, Any]], more: bool) -> None:
-        """Each node is told of once, in order."""
+        """Each node is reported once, in order."""
         names = [row["node"] for row in rows]
         if names != sorted(set(names)) or more:
             raise Violation(f"a view of the network has {names}")

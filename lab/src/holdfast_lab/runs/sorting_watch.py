@@ -1,4 +1,5 @@
-"""Queues that sort by priority, watched at each turn: nobody is handed a message while a higher one is ready, stored.
+"""Queues that sort by priority, watched at each turn: no consumer gets a message while a stored one of higher priority
+is ready.
 
 Rules of this file: looks at the store, the queue and what is in consumers' hands, never at the index that decides
 (docs/adr/0072). Of consumers with selectors nothing is asked, nor of a subscription that has finished more out of order

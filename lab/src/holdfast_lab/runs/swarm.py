@@ -182,8 +182,8 @@ def run_seeds(
 ) -> SwarmReport:
     """Runs those seeds of `which` in `jobs` processes (None: one for each core), each for `limit_s` at most.
 
-    `tell(done, failure)` hears of each seed that ended, `failure` empty or one line. `canary` is called once in each
-    worker and must be a function at the top of a module.
+    `tell(done, failure)` is called after each seed, `failure` empty or one line. `canary` is called once in each worker
+    and must be a function at the top of a module.
     """
     began = time.perf_counter()
     report = SwarmReport(len(wanted))

@@ -22,7 +22,7 @@ RETRANSMIT_ROUNDS_MAX: Final = 6
 CONNECT_TIME_OUT_S: Final = 3.0
 PAUSE_HIGH_BYTES: Final = 64 * 1024
 PAUSE_LOW_BYTES: Final = 16 * 1024
-"""Unsent bytes of a connection at which its writer is told to pause, and to go on: node/network/transport.py's idea."""
+"""Unsent bytes of a connection at which its writer must pause, and may continue: node/network/transport.py's idea."""
 
 WHOLE_BYTES: Final = 4_096
 WHOLE_SHARE: Final = 0.5
@@ -35,7 +35,7 @@ PIECE_GAP_S: Final = 0.000_3
 
 
 class Holder(Protocol):
-    """Whoever has an end of a connection: a node or a client."""
+    """The owner of an end of a connection: a node or a client."""
 
     def opened(self, end: "End", *, dialled: bool) -> None: ...
     def received(self, end: "End", data: bytes) -> None: ...
@@ -47,7 +47,7 @@ LOOPBACK: Final = LinkShape(delay_s=0.000_05)
 
 
 class Direction:
-    """From one place to another. `up` False: a partition, nothing passes and nobody is told."""
+    """From one place to another. `up` False: a partition, nothing passes and neither end is notified."""
 
     __slots__ = ("free_at", "held", "pieces", "profile", "random", "slow", "up")
 
@@ -96,7 +96,7 @@ class Pipe:
         self.arrives_at = 0.0
         self.dead = False
         self.held = False
-        """Somebody holds what goes here, until `let_go`."""
+        """Bytes to this end are held until `let_go`."""
         self.flight: deque[tuple[bytes, Timer]] = deque()
         self.waiting: deque[bytes] = deque()
         """Held by a partition, or behind what is."""
@@ -133,7 +133,7 @@ class End:
             self.connection.send(self, data)
 
     def close(self, *, abort: bool = False) -> None:
-        """Ends our end now. The other side hears of it behind what was sent, or at once with `abort`."""
+        """Ends our end now. The other side is notified after the bytes that were sent, or at once with `abort`."""
         if self.alive:
             self.alive = False
             self.connection.closed_by(self, abort=abort)
@@ -299,7 +299,7 @@ class SimConnection:
     # ------------------------------------------------------------------------------------------------ late bytes
 
     def hold(self, end: End) -> None:
-        """What is under way to that end, and what is sent to it from now on, lies somewhere until `let_go`."""
+        """Holds bytes in transit to that end, and later ones, until `let_go`."""
         pipe = self.pipe_to(end)
         pipe.held = True
         for data, timer in pipe.flight:

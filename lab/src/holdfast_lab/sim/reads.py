@@ -48,7 +48,8 @@ class SimReading(Reading):
 
 
 class SimReads:
-    """Of one life of a node. `feed` hands an event to the core, `readable` is told what a next turn may read."""
+    """Of one life of a node. `feed` passes an event to the core, `readable` is called with what the next turn may
+    read."""
 
     def __init__(self, feed: Callable[[Event], None], readable: Callable[[Readable], None]) -> None:
         self._feed = feed

@@ -91,10 +91,10 @@ class SimBed:
         self.ledger = Ledger(self.history, count=self.world.count, remark=remark)
         self.watches: dict[End, Watch] = {}
         self.on_applied: list[Callable[[SimNode, Batch], None]] = []
-        """Told of a batch on a node's disk, before the ledger is."""
+        """Called with a batch on a node's disk, before the ledger."""
         self.observers: list[Observer] = []
         self.on_said: list[Callable[[SimNode, End, bytes], None]] = []
-        """Told of what a node writes, but for a liar."""
+        """Called with what a node writes, except a liar."""
         self.sim_nodes: dict[str, SimNode] = {}
         self.clients: list[Connection] = []
         self.strangers: set[str] = set()

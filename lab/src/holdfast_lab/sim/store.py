@@ -1,7 +1,7 @@
 """A simulated disk under a node's store: commits take time, and what a crash finds unsynced may be gone.
 
 Rules of this file: a commit changes what `read` gives only when its sync has come back. The fate of one that a crash
-meets is drawn from the seed: never written, torn (recovery drops it), or whole though nobody was told.
+meets is drawn from the seed: never written, torn (recovery drops it), or whole without a report.
 """
 
 from collections.abc import Callable
@@ -30,7 +30,7 @@ class Fate(Enum):
 
 
 class SimStore(MemoryStore):
-    """Outlives its node's crashes. `applied` is told of each batch that is on disk, in order."""
+    """Outlives its node's crashes. `applied` is called with each batch that is on disk, in order."""
 
     def __init__(
         self, world: World, random: Random, mint: Callable[[], UUID], applied: Callable[[Batch], None]
@@ -65,7 +65,7 @@ class SimStore(MemoryStore):
         return self._under_way[0] if self._under_way is not None else None
 
     def hold(self) -> None:
-        """No commit that appends comes back from now on: it stays under way until `release` or a crash."""
+        """Commits with appends do not return from now on: it stays under way until `release` or a crash."""
         self.held = True
 
     def release(self) -> None:
@@ -120,7 +120,7 @@ class SimStore(MemoryStore):
         """The run is over: Violation where the disk holds something else than was committed."""
 
     def take_away(self) -> None:
-        """Nothing is left of it on the machine's own disks; it is not to be used any more."""
+        """Nothing is left of it on the machine's own disks; it must not be used afterwards."""
 
     def _apply_now(self, batch: Batch) -> None:
         self.commit(batch)
@@ -149,7 +149,7 @@ class SimStore(MemoryStore):
             self._bytes_max = None if room_bytes is None else self._bytes_used + room_bytes
 
     def bound(self, bytes_max: int) -> None:
-        """The disk has that size from now on, whatever lies on it."""
+        """Sets the size of the disk, whatever it holds."""
         with self._lock:
             self._bytes_max = bytes_max
 

@@ -1,7 +1,7 @@
 """What a workload may ask of its bed: simulated nodes (`sim/sim_bed.py`) or real ones (`real/testbed.py`).
 
 Rules of this file: types only. A workload is asyncio over the client library and this; it never learns which bed it
-lies in. Every message it sends ends with a key, so that what becomes of it can be told from outside.
+lies in. Every message it sends ends with a key, by which a run can follow it from outside.
 """
 
 import asyncio

@@ -2,7 +2,7 @@
 
 Rules of this file: what the consumers say is in doubt when their link breaks, and then it counts as failed; so a
 message that is never given back for nothing is shown no more often than the queue's bound says, whatever dies. Every
-message of these that its producer was told is stored must end among the dead letters.
+one of these messages that was accepted must become a dead letter.
 """
 
 import asyncio

@@ -252,7 +252,7 @@ class Link:
         return self.finish(detach.closed, detach.error)
 
     def fault(self, error: Error) -> list[Any] | None:
-        """Detaches because of an error of the peer, and waits for its detach, of which no event tells. Returns what
+        """Detaches because of an error of the peer, and waits for its detach, for which there is no event. Returns what
         `finish` does."""
         if not self.detach_sent:
             self.detach(error=error)

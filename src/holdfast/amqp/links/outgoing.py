@@ -41,7 +41,7 @@ class Outgoing:
     def __init__(
         self, sender: OutgoingOwner, delivery_id: int, head: bytes, length: int, settled: bool, message_format: int
     ) -> None:
-        """`length` UNKNOWN_BYTES: `end` tells where it ends."""
+        """`length` UNKNOWN_BYTES: `end`: where it ends."""
         self.sender = sender
         self.delivery_id = delivery_id
         self._length_known = length < UNKNOWN_BYTES

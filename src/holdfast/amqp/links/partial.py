@@ -35,7 +35,7 @@ class Partial:
         """What it holds of the connection's `partial_bytes`."""
         self.size = 0
         self.passed_over = False
-        """It is settled already: what still comes of it is for nobody."""
+        """It is settled already: further bytes of it are dropped."""
         self.streamed = False
         """A part of it was handed on."""
 

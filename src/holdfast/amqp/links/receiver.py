@@ -50,7 +50,7 @@ class Receiver(Link):
         self.template_misses = 0
         self.stream_bytes: int | None = None
         self.tells_begin = False
-        """Whether `DeliveryBegun` is told."""
+        """Whether `DeliveryBegun` events are produced."""
         self.vital = False
         """What is unfinished of it is held whatever the connection's other links hold: `size_max` alone bounds it."""
 
@@ -102,7 +102,7 @@ class Receiver(Link):
 
     def settle_unfinished(self, delivery_id: int, outcome: Any) -> None:
         """Settles a delivery whose last frame has not arrived, so that its sender may abort it. Does nothing if that
-        frame has arrived. Later frames of the delivery are ignored, and no event tells of its end."""
+        frame has arrived. Later frames of the delivery are ignored, and there is no event at its end."""
         partial = self.partial
         if partial is None or partial.delivery_id != delivery_id or partial.passed_over or self.detach_sent:
             return

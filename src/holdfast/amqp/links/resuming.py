@@ -22,7 +22,7 @@ OUTCOMES: Final = (Accepted, Rejected, Released, Modified)
 START: Final = Received(0, 0)
 
 
-class Act(Enum):
+class ResumeAction(Enum):
     """What happens to one delivery. The first five are transfers by the sender."""
 
     RESEND = "resend"
@@ -45,29 +45,29 @@ class Step(NamedTuple):
     """`act` on the delivery `tag`; `state` as the act says, else None."""
 
     tag: bytes
-    act: Act
+    act: ResumeAction
     state: Any
 
 
 class _Absent:
-    """Stands for a tag that the other map does not have."""
+    """The state of a tag that the other map does not have."""
 
 
 _ABSENT: Final = _Absent()
 
 
-def sending(mine: Any, theirs: Any) -> tuple[Act, Any]:
+def sending(mine: Any, theirs: Any) -> tuple[ResumeAction, Any]:
     """What the sender does with a delivery that both maps have: (act, state)."""
     if isinstance(theirs, OUTCOMES):
         if not isinstance(mine, OUTCOMES):
-            return Act.SETTLE, theirs  # tags 3, 8: what the receiver wants is taken over
-        return (Act.SETTLE if mine == theirs else Act.RESTATE), mine  # tags 12, 13
+            return ResumeAction.SETTLE, theirs  # tags 3, 8: what the receiver wants is taken over
+        return (ResumeAction.SETTLE if mine == theirs else ResumeAction.RESTATE), mine  # tags 12, 13
     if isinstance(mine, OUTCOMES):
-        return Act.ABORT, None  # tags 11, 14: decided without the receiver's whole message
+        return ResumeAction.ABORT, None  # tags 11, 14: decided without the receiver's whole message
     got = theirs if isinstance(theirs, Received) else START  # tag 4: null is as having nothing
     if isinstance(mine, Received) and _place(mine) > _place(got):
-        return Act.ABORT, None  # tags 7, 9: what comes next for the receiver we no longer have
-    return Act.RESUME, got  # tags 2, 4, 6
+        return ResumeAction.ABORT, None  # tags 7, 9: what comes next for the receiver we no longer have
+    return ResumeAction.RESUME, got  # tags 2, 4, 6
 
 
 def _place(state: Received) -> tuple[int, int]:
@@ -85,13 +85,13 @@ def compare(*, role: bool, mine: Unsettled, theirs: Unsettled, incomplete: bool 
         other = theirs.get(tag, _ABSENT)
         if other is _ABSENT:
             if incomplete:
-                step = Step(tag, Act.AWAIT, None)
+                step = Step(tag, ResumeAction.AWAIT, None)
             elif role or isinstance(state, OUTCOMES):
-                step = Step(tag, Act.FORGET, None)  # tag 10
+                step = Step(tag, ResumeAction.FORGET, None)  # tag 10
             else:
-                step = Step(tag, Act.RESEND, None)  # tags 1, 5
+                step = Step(tag, ResumeAction.RESEND, None)  # tags 1, 5
         elif role:
-            step = Step(tag, Act.AWAIT, None)
+            step = Step(tag, ResumeAction.AWAIT, None)
         else:
             step = Step(tag, *sending(state, other))
         steps.append(step)

@@ -60,8 +60,8 @@ class Side(NamedTuple):
 
 
 class ServerExchange(Protocol):
-    """One login at the server. `user`: the name of the client's user, once it is known. `evidence`: what the client is
-    told of a login that succeeded, to prove that the server knows the password; None where the mechanism has none."""
+    """One login at the server. `user`: the name of the client's user, once it is known. `evidence`: the additional data
+    of a successful login, which prove that the server knows the password; None where the mechanism has none."""
 
     user: str | None
     evidence: bytes | None

@@ -1,4 +1,5 @@
-"""What SCRAM keeps of a password, from which nobody can log in or find it. RFC 5802 §3, RFC 7677.
+"""The keys that SCRAM stores for a password; they allow neither a login nor finding the password. RFC 5802 §3, RFC
+7677.
 
 Rules of this file: pure; salts are passed in. Deriving keys takes milliseconds on purpose: whoever lets a peer cause it
 bounds how often.
@@ -16,7 +17,8 @@ SHA_512: Final = "SCRAM-SHA-512"
 HASHES: Final = {SHA_512: "sha512", SHA_256: "sha256"}
 """By mechanism, the better one first."""
 ITERATIONS: Final = 10_000
-"""For new keys. RFC 7677 asks for 4,096 at least; more slows down whoever has stolen them, and each login."""
+"""For new keys. RFC 7677 asks for 4,096 at least; more slows down an attacker who has stolen the keys, and each
+login."""
 ITERATIONS_MIN: Final = 4_096
 ITERATIONS_MAX: Final = 100_000
 """What is accepted of others: a client computes as often as the server says, and does nothing else meanwhile."""

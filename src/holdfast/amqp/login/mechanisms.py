@@ -74,7 +74,7 @@ class _PlainServer:
             user, password = parts[1].decode(), parts[2].decode()
         except UnicodeDecodeError:
             return False
-        if not user or parts[0] not in (b"", parts[1]):  # nobody acts for another one (RFC 4616 §2)
+        if not user or parts[0] not in (b"", parts[1]):  # no user acts for another one (RFC 4616 §2)
             return False
         self.user = user
         return self._authenticate(PLAIN, user, lambda known: known.verify(password))

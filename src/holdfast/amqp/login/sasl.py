@@ -33,9 +33,9 @@ _TEMPORARY: Final = frozenset((conditions.INTERNAL_ERROR, conditions.RESOURCE_LI
 """A login that ends with one of these says nothing of its user."""
 
 EVIDENCE_BYTES_MAX: Final = 1_024
-"""What a server may say of itself."""
+"""Bytes of a server's text about itself."""
 USER_CHARACTERS_MAX: Final = 100
-"""Of a name that somebody who is not logged in gave, in a text."""
+"""Characters of a name from a peer that has not logged in, in a text."""
 
 
 def _sasl_frame(value: object) -> bytes:

@@ -21,7 +21,7 @@ _NO_BINDING: Final = ("n", "y")
 
 
 class Malformed(ValueError):
-    """A message is none of SCRAM."""
+    """A message is not one of SCRAM."""
 
 
 class ServerScram:
@@ -115,7 +115,7 @@ class ClientScram:
             if self._evidence is None:
                 return self._answer(_text(challenge))
         except Malformed:
-            raise Unproven("the challenge is none of SCRAM") from None
+            raise Unproven("the challenge is not one of SCRAM") from None
         if self._is_proven:
             return None
         self._check(challenge)  # some servers say it before the outcome
@@ -127,7 +127,7 @@ class ClientScram:
 
     def _check(self, evidence: bytes | None) -> None:
         if self._evidence is None or evidence is None or not compare_digest(self._evidence, evidence):
-            raise Unproven("the peer has not proven that it knows the password: it is not who it should be")
+            raise Unproven("the peer did not prove that it knows the password; do not trust it")
         self._is_proven = True
 
     def _answer(self, text: str) -> bytes:

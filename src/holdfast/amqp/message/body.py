@@ -31,7 +31,7 @@ _TEXT: Final = {0xA1: 1, 0xB1: 4}
 
 
 class _Incomplete(Exception):
-    """The next bytes will tell."""
+    """The next bytes decide."""
 
 
 class BodyReader:

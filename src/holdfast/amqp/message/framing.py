@@ -40,7 +40,7 @@ NAMES: Final = {
 
 _BODIES: Final = frozenset((DATA, SEQUENCE, VALUE))
 _START: Final = 0
-"""Stands for the section before the first."""
+"""The code of the section before the first one."""
 
 
 def _after(code: int) -> frozenset[int]:

@@ -304,7 +304,7 @@ class Session:
         self.connection.count_links(1)
 
     def stop_links(self) -> None:
-        """No link of this session sends any more."""
+        """Stops sending on all links of this session."""
         for link in self._live:
             link.stop()
         self.backlog.clear()

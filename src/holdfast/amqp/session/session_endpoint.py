@@ -130,7 +130,8 @@ class SessionEndpoint(Session):
         self.connection.spend((2 * FLOW if echo else FLOW) + (FLOW * self._wake_senders(events) if held_up else 0))
 
     def _wake_senders(self, events: list[ConnEvent]) -> int:
-        """Tells the senders that waited for the window that it is open again; returns how many senders there were."""
+        """Notifies the senders that waited for the window that it is open again; returns how many senders there
+        were."""
         if self.outgoing.window == 0 or self.backlog:
             self._blocked = True
             return 0
@@ -275,7 +276,7 @@ class SessionEndpoint(Session):
         self.finish(error, events)
 
     def finish(self, error: Error | None, events: list[ConnEvent]) -> None:
-        """Tells the user that every link and the session have ended."""
+        """Reports to the user that every link and the session have ended."""
         if self.over:
             return
         self.backlog.clear()

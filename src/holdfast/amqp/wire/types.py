@@ -1,7 +1,7 @@
-"""Python forms of the AMQP types that Python itself cannot tell apart. AMQP 1.0 §1.6.
+"""Python forms of the AMQP types that Python's own types do not distinguish. AMQP 1.0 §1.6.
 
-Rules of this file: every wrapper is a subclass of the builtin it stands for, so that `Ulong(5) == 5`; the
-wrapper's class is the AMQP type. Ranges are checked when a value is encoded, not when it is made.
+Rules of this file: every wrapper is a subclass of its builtin type, so that `Ulong(5) == 5`; the wrapper's class is the
+AMQP type. Ranges are checked when a value is encoded, not when it is made.
 """
 
 from collections.abc import Iterable

@@ -26,14 +26,15 @@ from holdfast.broker.entries.read_ahead import READ_BYTES, READ_COUNT
 from holdfast.broker.entries.work import RETIRES_MAX
 
 PUMP_BYTES: Final = 4 * 1024 * 1024
-"""What a pump hands out at most, and one entry more: whether a socket takes it is known only when the turn ends."""
+"""Bytes that a pump hands out at most, and one entry more: whether the socket accepts them is known only at the end of
+the turn."""
 
 RUN_PER_ENTRY: Final = 8
-"""So many entries of a run take about the time of one that is handed out, or passed, by itself, and count as one."""
+"""Entries of a run that count as one, because they take about as long as one that is handled singly."""
 
 
 class Cursor(Holdings):
-    """Offers entries to its consumers: those in `unfiltered` in turn, and those with selectors what matches."""
+    """Offers entries to its consumers: to those in `unfiltered` in turn, and to those with selectors what matches."""
 
     __slots__ = (
         "aside_full", "attaches", "is_stored", "lease_epoch", "leaving", "mode", "passed", "passed_bytes",
@@ -49,16 +50,16 @@ class Cursor(Holdings):
         self.passed_bytes: int
         """Entries that this pump met and that had expired, or left meanwhile, and their bytes."""
         self.leaving: set[int] | None = None
-        """What is on its way off the disk, once this pump has asked."""
+        """Entries that are leaving the disk, read once in a pump."""
         self.aside_full = False
-        """Whether the last pump ended because no more may be set aside: what lies behind waits for that."""
+        """Whether the last pump ended because no more entries may be set aside: the entries behind wait for that."""
         self.place_kept = False
         """Whether the last pump ended at an entry for a consumer that is deferred to the next turn, for no other."""
         self.lease_epoch = 0
         self.is_stored = False
         """Of a named cursor: whether a record of it is on disk."""
         self.attaches = 0
-        """How many consumers have come, since the node's start."""
+        """How many consumers were attached since the node's start."""
         self.selections: Sharing[Any] | None = None
         """As `selective`."""
         self.selections_first = False
@@ -68,7 +69,7 @@ class Cursor(Holdings):
 
     def attach(self, consumer: EntryConsumer, selector: EntrySelector | None = None, *, shows: bool = True) -> None:
         """Adds a consumer, which competes for the entries that match its selector, or for all. `shows`: False for a
-        consumer with a selector that shows its entries to nobody; they do not count as delivered."""
+        consumer with a selector that does not deliver its entries to a client; they do not count as delivered."""
         self.consumers[consumer] = None
         self.attaches += 1
         if not self.name:

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Final
 
 EXHAUSTED: Final = "exhausted"
-"""In whose hands an entry is that has been delivered as often as may be: it is on its way to the dead letters."""
+"""The holder of an entry that has reached `deliveries_max` and is being dead-lettered."""
 
 
 class DeliveryCounts(dict[int, int]):
@@ -21,10 +21,10 @@ class DeliveryCounts(dict[int, int]):
         super().__init__(counts)
         self.changed: set[int] = {sequence for sequence, count in counts.items() if count}
         self.unstored: set[int] = set()
-        """Those whose failure is not on disk yet: they are not offered again before."""
+        """Entries whose failure is not on disk yet: they are not offered again before that."""
         self.marked: set[int] = set()
         self.marked_stored: set[int] = set()
-        """Those of `marked` that are on disk as such: these may be shown."""
+        """Entries of `marked` whose mark is on disk: these may be shown."""
 
     def __bool__(self) -> bool:
         return len(self) > 0 or bool(self.marked)
@@ -75,6 +75,6 @@ class DeliveryCounts(dict[int, int]):
         self.unstored.difference_update(written)
 
     def row(self, sequence: int) -> tuple[int, bool] | None:
-        """What is to be stored for the entry: its count, and whether it is marked; None: no row."""
+        """The row for the entry: its count, and whether it is marked; None: no row."""
         count, marked = self.get(sequence, 0), sequence in self.marked
         return (count, marked) if count or marked else None

@@ -12,7 +12,7 @@ from holdfast.broker.subjects import Pattern
 UNLIMITED: Final = maxsize
 
 BESIDE_BYTES: Final = 512
-"""More than a delivery to a consumer has beside what its queue counts of the message."""
+"""An upper bound for the bytes of a delivery besides those that its queue counts."""
 
 
 class EntryConsumer(Protocol):
@@ -22,7 +22,7 @@ class EntryConsumer(Protocol):
     """Sequences that are not offered to it; kept by `Exclusions`."""
 
     bytes_max: int
-    """The largest delivery that it takes, as long as it is a consumer; UNLIMITED where it takes any."""
+    """The largest delivery that it accepts, constant while it is a consumer; UNLIMITED for any size."""
 
     def delivery_bytes(self, sequence: int, value: bytes) -> int:
         """Bytes of the entry as a delivery, the same for every consumer of the cursor; only called if it has a size
@@ -40,7 +40,7 @@ class EntryConsumer(Protocol):
         """How many entries it accepts now."""
 
     def will_want(self) -> int:
-        """As `wants`, without the connection's limit for one turn. The watermark is stored so far ahead."""
+        """As `wants`, without the connection's limit for one turn. The watermark is stored that far ahead."""
 
     @property
     def deferred(self) -> bool:
@@ -67,7 +67,7 @@ class EntrySelector(Protocol):
     """Equal for selectors that match the same entries."""
 
     weight: int
-    """How many bytes of a turn's work each byte of an entry costs that is matched."""
+    """Bytes of a turn's work that matching costs for each byte of an entry."""
 
     def matches(self, value: bytes) -> bool:
         """Whether the reader gets this entry; depends on the bytes alone."""
@@ -83,7 +83,7 @@ class SubjectSelector(EntrySelector, Protocol):
 
     @property
     def condition(self) -> str:
-        """What it says beside the pattern, in canonical form; "" for nothing."""
+        """The condition besides the pattern, in canonical form; "" for none."""
 
     def subject(self, value: bytes) -> str:
         """The subject of an entry; the same for every selector."""

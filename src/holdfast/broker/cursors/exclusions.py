@@ -17,32 +17,33 @@ from holdfast.broker.cursors.entry_consumer import BESIDE_BYTES, EntryConsumer
 from holdfast.broker.entries.withheld import Withheld
 
 ASIDE_MAX: Final = 16_384
-"""Entries of one cursor that are set aside; at the bound it looks at no more until one of them is taken or leaves."""
+"""Entries of one cursor that are set aside; at the bound it examines no more until one of them is acquired or
+leaves."""
 
 ASIDE_MIN: Final = 64
 """The same where the node's memory for them is used up."""
 
 LOOKS_MAX: Final = 20_000
-"""Questions whether a consumer can have an entry that one pump asks, about; the rest is asked in the next."""
+"""Checks whether a consumer can have an entry in one pump, about; the next pump continues."""
 
 LOOKS_PER_ENTRY: Final = 64
-"""So many such questions take about the time of one entry that is handed out, and count as one for the turn."""
+"""Checks that count as one entry for the turn, because they take about as long as handing one out."""
 
 STALE_SPARE: Final = 64
-"""Entries in order of size that are set aside no more, beyond twice those that are; then all are put in order anew."""
+"""Stale entries in the order of size, beyond twice those that are set aside, at which the order is rebuilt."""
 
 SCAN_MAX: Final = 256
-"""With more set aside than this only a pump looks through it for a consumer."""
+"""If more are set aside, only a pump searches them for a consumer."""
 
 ASIDE_BYTES: Final = 256
-"""What an entry that is set aside takes of memory, about."""
+"""Bytes of memory of an entry that is set aside, about."""
 
 EXCLUDED_BYTES: Final = 160
-"""The same of an entry that a consumer called undeliverable."""
+"""The same for an entry that a consumer declared undeliverable."""
 
 
 GIVEN_BACK_BYTES: Final = 192
-"""What is known of an entry that was given back and is not done with, its place among those that wait included."""
+"""The same for an entry that was requeued and is not finished, including its place among those that wait."""
 
 
 class Exclusions:
@@ -56,35 +57,35 @@ class Exclusions:
 
     def __init__(self, accounts: Withheld) -> None:
         self.aside: dict[int, int] = {}
-        """Entries in nobody's hands that every consumer which had credit when they were met cannot have, ascending, and
-        the bytes of the delivery of each that is too large for one of those consumers; 0 for the others."""
+        """Unacquired entries that no consumer with credit could have when they were examined, ascending; the value is
+        the size of the delivery if it is too large for one of those consumers, else 0."""
         self.live: dict[int, int] = {}
-        """Every entry that a consumer called undeliverable and that is not done with, and how many of those that are
-        here did; `excluded` may hold others too."""
+        """Each unfinished entry that a consumer declared undeliverable, and how many of the present consumers did;
+        `excluded` may hold others too."""
         self.largest = 0
-        """The largest delivery that one of the consumers takes."""
+        """The largest delivery that any consumer accepts."""
         self.counted_aside = self.counted_excluded = self.counted_given_back = 0
-        """What the accounts count for this."""
+        """The bytes that the accounts count for this cursor."""
         self._accounts = accounts
         self._limits: dict[int, int] = {}
         """How many consumers there are with each limit."""
         self._limits_heap: list[int] = []
         """Those limits, negative; some may be of consumers that left."""
         self._by_size: list[tuple[int, int]] = []
-        """(bytes, negative, sequence) of what is aside for its size; some may be there no more."""
+        """(bytes, negative, sequence) of entries set aside for their size; some may be stale."""
         self._smallest = maxsize
         """No entry that is set aside has fewer bytes."""
         self._mixed: set[int] = set()
-        """What is aside for its size, and was called undeliverable by another consumer; some may be there no more."""
+        """Entries set aside for their size that another consumer declared undeliverable; some may be stale."""
         self._looked: set[EntryConsumer] = set()
-        """Consumers that can have nothing of what is set aside."""
+        """Consumers that can have none of the entries that are set aside."""
         self._refused = 0
         """Sequences in all `excluded` together."""
 
     # ------------------------------------------------------------------------------------------------ consumers
 
     def joined(self, consumer: EntryConsumer) -> None:
-        """There is one more consumer."""
+        """A consumer was added."""
         limit = consumer.bytes_max
         self._limits[limit] = self._limits.get(limit, 0) + 1
         if self._limits[limit] == 1:
@@ -211,7 +212,7 @@ class Exclusions:
     # ------------------------------------------------------------------------------------------------ undeliverable
 
     def exclude(self, consumer: EntryConsumer, sequences: Iterable[int]) -> None:
-        """`consumer` is not offered these entries any more."""
+        """Excludes these entries from `consumer`."""
         excluded, live = consumer.excluded, self.live
         self._refused -= len(excluded)
         if not live and excluded:  # nothing of it is left
@@ -279,7 +280,7 @@ class Exclusions:
                     self._mixed.add(sequence)
 
     def taken(self, sequence: int) -> None:
-        """A consumer has acquired the entry: it is not set aside any more."""
+        """A consumer has acquired the entry: removes it from those set aside."""
         if self.aside.pop(sequence, None) is not None:
             self._count()
 
@@ -352,7 +353,7 @@ class Exclusions:
         self.counted_given_back = size
 
     def forget(self) -> None:
-        """The cursor was deleted: nothing is counted for it any more."""
+        """The cursor was deleted: removes its counts."""
         self._accounts.aside.refund(self.counted_aside)
         self._accounts.excluded.refund(self.counted_excluded)
         self._accounts.given_back.refund(self.counted_given_back)

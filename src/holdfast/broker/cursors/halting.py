@@ -12,17 +12,17 @@ from holdfast.broker.cursors.exclusions import Exclusions
 from holdfast.broker.entries.withheld import Withheld
 
 FINISHED_MAX: Final = 16_384
-"""Ranges kept above the floor; at the bound nothing new is offered until what lies below is done."""
+"""Ranges kept above the floor; at the bound nothing new is offered until entries below are finished."""
 
 OUTSTANDING_MAX: Final = 32_768
-"""Those ranges, and entries that were shown and are not done, of which each may become a range: at the bound nothing
-new is offered until some are done. With them a cursor's record fits a row of the store (records.CURSOR_RANGES_MAX)."""
+"""Those ranges, plus unfinished entries that were shown, each of which may become a range: at the bound nothing new is
+offered until some are finished. With them a cursor's record fits a row of the store (records.CURSOR_RANGES_MAX)."""
 
 FINISHED_MIN: Final = 64
-"""The ranges where the node's memory for them is used up, but for a subscription that has a bound."""
+"""The same bound of ranges if the node's memory for them is used up, except for a bounded subscription."""
 
 GIVEN_BACK_MIN: Final = 64
-"""With so many that were given back nothing new is offered where the node's memory for them is used up."""
+"""Requeued entries at which nothing new is offered if the node's memory for them is used up."""
 
 
 class Source(Protocol):

@@ -24,7 +24,7 @@ class Selective(Protocol):
     """The consumers of a cursor that have selectors, which are notified of entries that they may get."""
 
     def freed(self, sequences: Iterable[int]) -> None:
-        """These entries are not acquired, or not leaving, any more."""
+        """These entries are no longer acquired, or no longer leaving."""
 
     def set_apart(self, sequence: int) -> None:
         """None of them accepts the entry, which stays in the queue, neither acquired nor set aside."""
@@ -33,7 +33,7 @@ class Selective(Protocol):
         """Whether one of them, with or without credit, can have the entry, a delivery of `size` bytes."""
 
     def forget(self) -> None:
-        """The cursor is gone: nothing is counted for them any more."""
+        """The cursor was deleted: removes their counts."""
 
 
 class Holdings(Shown):
@@ -54,33 +54,34 @@ class Holdings(Shown):
         self.position = floor
         self.finished = RangeSet()
         self.finished_bytes = 0
-        """Of what the last `finish` was told."""
+        """Bytes of the entries of the last `finish`."""
         self.tracked = bool(name)
-        """Whether what is finished is kept as ranges (named, or beside named ones) or leaves the disk at once."""
+        """Whether finished entries are kept as ranges (for a named cursor, or one beside named ones) or leave the disk
+        at once."""
         self.requeued: list[int] = []
         self.acquired: dict[int, Acquired] = {}
         self.ahead: set[int] = set()
         """Those of `acquired` that are not below the position."""
         self.ahead_end = 0
-        """What lies between the position and this may have been handed out, and be on its way off the disk."""
+        """Entries between the position and this one may have been handed out, and may be leaving the disk."""
         self.exhausted: dict[int, None] = {}
-        """Those of `acquired` in the hands of EXHAUSTED that are in no turn yet."""
+        """Entries of `acquired` held by EXHAUSTED that are in no turn yet."""
         self.prefetched: list[tuple[int, bytes]] = []
         self.counted_bytes = 0
-        """What `finished` is counted with in the node's memory."""
+        """Bytes that `finished` counts in the node's memory."""
         self.read_ahead_bytes = 0
-        """What is counted of it, until the last is handed out (broker/entries/read_ahead.py)."""
+        """Bytes counted for the read-ahead, until its last entry is handed out (broker/entries/read_ahead.py)."""
         self.read_bytes = 0
-        """What was read anew in this pump, and is not counted yet."""
+        """Bytes read in this pump that are not counted yet."""
         self.unfiltered: dict[EntryConsumer, None] = {}
-        """Those without a selector, the one whose turn is next first."""
+        """Consumers without a selector, the next one first."""
         self.exclusions = Exclusions(queue.withheld)
         self.selector: EntrySelector | None = None
-        """Of a subscription: what it leaves out is done with."""
+        """The selector of a subscription: entries that do not match are finished."""
         self.selective: Selective | None = None
-        """There from the first consumer with a selector on."""
+        """Set when the first consumer with a selector attaches."""
         self.links_ended: dict[int, int] = {}
-        """How many links each entry has ended that was larger than they take."""
+        """How many links each entry has detached because it was too large for them."""
 
     @property
     def offered_end(self) -> int:
@@ -94,7 +95,7 @@ class Holdings(Shown):
         self.queue.work.exhausted[self] = None
 
     def take_apart(self, sizes: Mapping[int, int], holder: object) -> None:
-        """Entries that nobody holds, wherever they are, are in the hands of `holder`; by their sizes."""
+        """Unacquired entries, at any place, are acquired by `holder`. The argument maps them to their sizes."""
         for sequence, size in sizes.items():
             if sequence >= self.position:
                 self.ahead.add(sequence)
@@ -117,7 +118,7 @@ class Holdings(Shown):
             self.freed(mine)
 
     def keep(self, *sequences: int) -> None:
-        """No consumer took these after all: they are offered again, in their places."""
+        """No consumer acquired these: they are offered again, in their places."""
         self.requeued += sequences
         heapify(self.requeued)
 
@@ -129,7 +130,7 @@ class Holdings(Shown):
             self.acquired.update(zip(sequences, [Acquired(consumer, size) for size in sizes], strict=True))
 
     def freed(self, sequences: Iterable[int]) -> None:
-        """These entries are not acquired any more, or stay although they were to leave."""
+        """These entries are no longer acquired, or stay although they were to leave."""
         if self.selective is not None:
             self.selective.freed(sequences)
 
@@ -211,7 +212,7 @@ class Holdings(Shown):
                     self.forget_read_ahead()
 
     def _unfinish(self, sequences: list[int]) -> None:
-        """These are not acquired any more and did not leave: they are offered again, as delivered before."""
+        """These are no longer acquired and did not leave: they are offered again, as delivered before."""
         self.ahead.difference_update(sequences)
         there = [sequence for sequence in sequences if self.queue.value(sequence) is not None]
         self.offer_anew(there)
@@ -312,8 +313,8 @@ class Holdings(Shown):
         self.owner.reclaim()
 
     def pass_by(self, sequence: int) -> None:
-        """This cursor does not want the entry, which was never offered to it. That is not stored: after a restart it is
-        found out again."""
+        """The entry, which was never offered, does not match this cursor. That is not stored: after a restart it is
+        matched again."""
         if sequence == self.floor and not self.finished:  # as `raise_floor`, for the most frequent case
             self.floor = sequence + 1
             if self.position <= sequence:
@@ -338,7 +339,7 @@ class Holdings(Shown):
         self.queue.read_ahead.forget(self)
 
     def forget_memory(self) -> None:
-        """The cursor is gone: nothing is counted for it any more."""
+        """The cursor was deleted: removes its counts."""
         self.forget_read_ahead()
         self.queue.ranges.refund(self.counted_bytes)
         self.counted_bytes = 0

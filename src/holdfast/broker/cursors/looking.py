@@ -16,22 +16,22 @@ from holdfast.broker.cursors.sharing import Sharing
 from holdfast.broker.entries.read_ahead import READ_BYTES
 
 READY_MAX: Final = 8 * 1024 * 1024
-"""Entries that one group's index knows; past that it forgets the youngest of the lowest priority."""
+"""Entries in one group's index; beyond that it forgets the youngest of the lowest priority."""
 
 READY_MIN: Final = 4_096
 """The same where the node's memory for it is used up."""
 
 MOVED_LEAST: Final = 4_096
-"""So far the cursor's position moves at once."""
+"""Sequences by which the cursor's position moves at once, at least."""
 
 SCAN_COUNT: Final = 1_024
 """Entries that one visit to the store looks at."""
 
 WEIGHT_SCANNED: Final = 32
-"""With so much more weight of selectors, a visit looks at the half, a third, and so on."""
+"""Weight of selectors for which a visit examines half as many entries, twice this a third, and so on."""
 
 SCANNED_PER_ENTRY: Final = 16
-"""So many that are looked at for their priority alone take about the time of one that is handed out."""
+"""Entries examined only for their priority that take about as long as one that is handed out."""
 
 
 def _size(found: list[tuple[int, bytes]]) -> int:
@@ -46,13 +46,13 @@ class Looking(Sharing[Ranked]):
     def __init__(self, cursor: Holdings) -> None:
         super().__init__(cursor)
         self._asked = cursor.selector
-        """The subscription's, for which all was looked at."""
+        """The subscription's selector for which everything was scanned."""
         self._followed = cursor.position
-        """The cursor's position when what lies below it was last taken out."""
+        """The cursor's position when entries below it were last removed."""
         self._read_now: dict[int, bytes] = {}
-        """What this pump has read."""
+        """Bytes that this pump has read."""
         self.counted_index = 0
-        """What the indexes are counted with in the node's memory."""
+        """Bytes that the indexes count in the node's memory."""
 
     def _group(self, selector: EntrySelector, *, shows: bool = True) -> Ranked:
         group = self._by_text.get(selector.text)
@@ -74,8 +74,8 @@ class Looking(Sharing[Ranked]):
         return self._left <= 0 or self._bytes_left <= 0
 
     def _follow(self) -> None:
-        """Entries that the cursor has passed, as by a purge, are not ready any more, unless they were requeued. If a
-        subscription has another selector, everything is scanned again."""
+        """Entries that the cursor has passed, for example by a purge, are no longer ready, unless they were requeued.
+        If a subscription has another selector, everything is scanned again."""
         position = self._cursor.position
         if self._asked is not self._cursor.selector:
             self._asked = self._cursor.selector
@@ -103,7 +103,7 @@ class Looking(Sharing[Ranked]):
             self._followed = position
 
     def _look_at_freed(self) -> None:
-        """Those of what became free that match are ready again."""
+        """Entries that became free and match are ready again."""
         assert self._free is not None
         subscribed = self._cursor.selector
         for sequence in sorted(self._back) if self._back else ():
@@ -121,7 +121,7 @@ class Looking(Sharing[Ranked]):
             self._back.discard(sequence)
 
     def _value(self, sequence: int) -> bytes | None:
-        """The entry where it is there and free."""
+        """The entry, if it exists and is free."""
         assert self._free is not None
         if not self._free.is_free(sequence):
             return None
@@ -193,7 +193,7 @@ class Looking(Sharing[Ranked]):
         return [item for item in found if is_free(item[0])]
 
     def _kept(self, subscribed: EntrySelector, found: list[tuple[int, bytes]]) -> list[tuple[int, bytes]]:
-        """Those that the subscription does not leave out; it is done with the others."""
+        """The entries that match the subscription; the others are finished for it."""
         kept: list[tuple[int, bytes]] = []
         for item in found:
             if subscribed.matches(item[1]):

@@ -1,6 +1,6 @@
 """What a cursor calls of its queue.
 
-Rules of this file: the contract alone.
+Rules of this file: only the protocol.
 """
 
 from typing import Protocol, TypeVar

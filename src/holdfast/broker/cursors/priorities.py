@@ -25,13 +25,13 @@ APART_MAX: Final = 16_384
 """Entries of one group that its consumers with credit cannot have; at the bound it is offered no more."""
 
 RUN_COUNT: Final = 256
-"""Entries that one consumer is handed at once."""
+"""Entries that one consumer gets at once."""
 
 RUN_LEAST: Final = 8
 """Entries that are tried at once after a run that ended early, beside twice as many as that had."""
 
 RUN_PER_ENTRY: Final = 8
-"""So many of a run take about the time of one that is handed out by itself."""
+"""Entries of a run that take about as long as one that is handed out singly."""
 
 SHARE_MAX: Final = 64
 """The same where there are several consumers."""
@@ -40,8 +40,7 @@ MARKS_MAX: Final = 256
 """Entries that are marked as shown at once, where that is stored for each."""
 
 FILLING_MAX: Final = 256
-"""Entries in consumers' hands with which a subscription that has finished too much out of order goes on, the oldest
-first."""
+"""Acquired entries up to which a subscription that has finished too much out of order still gets the oldest ones."""
 
 
 class Priorities(Looking):
@@ -203,7 +202,7 @@ class Priorities(Looking):
         return given
 
     def _after(self) -> None:
-        """If the pump ended at its own bounds, it goes on in the next turn; otherwise consumers that got nothing
+        """If the pump ended at its own bounds, it continues in the next turn; otherwise consumers that got nothing
         wait."""
         cursor, queue = self._cursor, self._cursor.queue
         if self._is_over or self._back:
@@ -251,14 +250,14 @@ class Priorities(Looking):
         return next((level for level in reversed(group.ready.levels) if level or level.behind is not None), None)
 
     def _lacking(self, group: Ranked) -> Level | None:
-        """A level that is to be looked for before it is known what is oldest, where the oldest goes first."""
+        """A level that must be scanned before the oldest entry is known, if the oldest goes first."""
         cursor = self._cursor
         if not cursor.tracked or halting.outstanding_room(cursor):
             return None
         return next((level for level in group.ready.levels if not level and level.behind is not None), None)
 
     def _while_halted(self, group: Ranked) -> int | None:
-        """What is handed out although the cursor is halted: the highest of the requeued entries, or, for a subscription
+        """Hands out entries although the cursor is halted: the highest of the requeued entries, or, for a subscription
         that has finished too much out of order, the oldest entries, so that this becomes less."""
         cursor = self._cursor
         if cursor.tracked and not halting.outstanding_room(cursor):
@@ -379,7 +378,7 @@ class Priorities(Looking):
         return values
 
     def _plain_count(self, sequences: list[int], values: list[bytes], consumer: EntryConsumer) -> int:
-        """How many from the first on were never shown, are in nobody's hands, and fit the consumer."""
+        """How many from the first on were never shown, are not acquired, and fit the consumer."""
         cursor = self._cursor
         low = max(cursor.position, cursor.shown_below)
         end = cursor.watermark_stored

@@ -11,7 +11,7 @@ from holdfast.broker.cursors.selection import Group
 
 
 class Everything:
-    """Stands for the selector of consumers that have none."""
+    """The selector of consumers without one."""
 
     text = ""
     weight = 1
@@ -33,9 +33,9 @@ class Ranked(Group):
         super().__init__(selector, position, shows=shows)
         self.ready = Ready()
         self.apart = Ready()
-        """What consumers could not have that wanted something; it is ready no more."""
+        """Entries that no consumer with credit could have; they are no longer ready."""
         self.apart_for: set[EntryConsumer] = set()
-        """Those that can have nothing of it."""
+        """Consumers that can have none of them."""
         self.stays = False
         """Whether it is kept without consumers."""
 

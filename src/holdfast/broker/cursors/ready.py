@@ -1,8 +1,8 @@
 """Which entries of a queue are ready, by priority, and within each in the order of arrival (docs/adr/0072).
 
 Rules of this file: it only keeps sequences, two bytes for each, and reads nothing. It may contain entries that have
-left, so whoever takes one checks whether it is there. If entries of a level are forgotten for lack of memory, the place
-is kept from which the level must be scanned again.
+left, so the caller checks whether an entry exists. If entries of a level are forgotten for lack of memory, the place is
+kept from which the level must be scanned again.
 """
 
 from array import array
@@ -41,11 +41,11 @@ class Level:
         self._blocks: deque[tuple[int, array[int]]] = deque()
         """(number of the block, offsets), both ascending; no block is empty."""
         self._at = 0
-        """So many of the first block's are gone."""
+        """How many of the first block were removed."""
         self._in_order = 0
         self._back: list[int] = []
         self.behind: int | None = None
-        """From here on nothing of this level is known: it is to be looked at again. None: all is known."""
+        """From here on this level must be scanned again. None: all is known."""
 
     def __len__(self) -> int:
         return self._in_order + len(self._back)

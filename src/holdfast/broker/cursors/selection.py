@@ -78,7 +78,7 @@ class FreeEntries:
         self._leaving: set[int] | None = None
         self._waiting: set[int] | None = None
         self.taken: set[int] = set()
-        """Handed out from below the position, and still in the heap of what was given back."""
+        """Entries below the position that were handed out, and are still in the heap of requeued ones."""
 
     @property
     def waiting(self) -> set[int]:
@@ -107,7 +107,7 @@ class FreeEntries:
         return value if value is not None and self.has(sequence, value) else None
 
     def take(self, sequence: int) -> None:
-        """It is free no more."""
+        """Marks it as no longer free."""
         cursor = self._cursor
         if sequence < cursor.position:
             if cursor.exclusions.aside:

@@ -22,7 +22,7 @@ from holdfast.broker.entries import entry, packed
 from holdfast.broker.entries.read_ahead import READ_BYTES, READ_COUNT
 
 HITS_MAX: Final = 4_096
-"""Entries that match and wait for credit, of one selection; at the bound it looks no further."""
+"""Entries of one selection that match and wait for credit; at the bound it scans no further."""
 
 HITS_MIN: Final = 64
 """The same where the node's memory for them is used up."""
@@ -166,7 +166,7 @@ class Selections(Sharing[Selection]):
         return given
 
     def _after(self) -> None:
-        """If the pump ended at its own bounds, it goes on in the next turn; otherwise consumers that got nothing
+        """If the pump ended at its own bounds, it continues in the next turn; otherwise consumers that got nothing
         wait."""
         queue = self._cursor.queue
         if self._left <= 0 or self._bytes_left <= 0:
@@ -197,8 +197,8 @@ class Selections(Sharing[Selection]):
             self._back.discard(sequence)
 
     def _ask_again(self, sequence: int, value: bytes) -> bool:
-        """Asks the selections that have passed it about an entry that became free; False where the pump's share ended
-        before: the next one goes on with the others."""
+        """Asks the selections that have passed it about an entry that became free; False if the pump's share ended
+        before that: the next pump continues with the others."""
         place, done = self._asked_back or (sequence, set[Selection]())
         done = done if place == sequence else set[Selection]()
         asked = [item for item in self._by_text.values() if sequence < item.position and item not in done]

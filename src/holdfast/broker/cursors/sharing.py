@@ -64,7 +64,7 @@ class Sharing(ABC, Generic[GroupT]):
         self._count()
 
     def keep_alone(self, consumers: Container[EntryConsumer]) -> None:
-        """These are all there are: a failure may lie between the going of one and what its group knows of it."""
+        """Keeps only these consumers: a failure may have come between the end of one and the update of its group."""
         for consumer in [each for each in self._of if each not in consumers]:
             self.leave(consumer)
         for text, group in list(self._by_text.items()):
@@ -210,7 +210,7 @@ class Sharing(ABC, Generic[GroupT]):
         """Updates the accounts of memory."""
 
     def forget(self) -> None:
-        """The cursor is gone: nothing is counted for it any more."""
+        """The cursor was deleted: removes its counts."""
         self._cursor.queue.withheld.aside.refund(self.counted)
         self.counted = 0
 

@@ -1,8 +1,8 @@
 """What a cursor has shown, as far as the disk knows it: its watermark, and how often deliveries of entries have failed
 (CUSTODY, "Readers").
 
-Rules of this file: after a crash everything below the stored watermark counts as shown; where deliveries are bounded,
-it is stored of each entry.
+Rules of this file: after a crash everything below the stored watermark counts as shown; if deliveries are bounded, this
+is stored for each entry.
 """
 
 from collections.abc import Iterable
@@ -32,18 +32,18 @@ class Shown:
     def __init__(self, queue: EntryLog, owner: Owner[Any], name: str) -> None:
         self.queue = queue
         self.owner = owner
-        """The same queue, as whose cursor this is told of."""
+        """The queue, as a cursor calls it."""
         self.name = name
         self.is_links = name.startswith(LINK_PREFIX)
-        """Whether a link copies by it, which shows nobody anything: it bounds no deliveries."""
+        """Whether a link between queues copies by it: then deliveries are not counted."""
         self.consumers: dict[EntryConsumer, None] = {}
-        """All of them, in the order in which they came."""
+        """All consumers, in the order in which they were attached."""
         self.counts: dict[int, int] = {}
-        """Failed deliveries of entries that were given back, but for those that `lives` tell of; DeliveryCounts where
-        their number is bounded, and stored."""
+        """Failed deliveries of requeued entries, without those that follow from `lives`; a DeliveryCounts if their
+        number is bounded and stored."""
         self.lives: tuple[int, ...] = ()
-        """Of earlier lives of the node, the highest first: what lies below was possibly shown when that life ended, and
-        its delivery failed."""
+        """For each earlier run of the node, the highest first: entries below were possibly shown when that run ended,
+        and their deliveries failed."""
         self.watermark = self.watermark_stored = 0
         self.shown_below = 0
         """Entries below were possibly shown before the node was last started."""
@@ -64,7 +64,7 @@ class Shown:
         return isinstance(self.counts, DeliveryCounts)
 
     def count_deliveries(self) -> None:
-        """From now on the number of deliveries is bounded."""
+        """Begins to count and store failed deliveries."""
         config = self.queue.config
         if self.is_links:
             return
@@ -73,7 +73,7 @@ class Shown:
             self.queue.touch_counters()
 
     def is_exhausted(self, failures: int | None) -> bool:
-        """Whether an entry with so many failed deliveries is not offered any more."""
+        """Whether an entry with so many failed deliveries must no longer be offered."""
         most = None if self.is_links else self.queue.config.deliveries_max
         return failures is not None and most is not None and failures >= most
 
@@ -93,8 +93,8 @@ class Shown:
         return sequence < self.watermark_stored or sequence in counts.marked_stored
 
     def may_be_moved(self, sequence: int) -> bool:
-        """As `may_be_shown`, for a consumer that shows the entry to nobody: then it need not be on disk that it was
-        shown."""
+        """As `may_be_shown`, for a consumer that does not deliver the entry to a client: then the mark need not be on
+        disk."""
         counts = self.counts
         return sequence not in counts.unstored if isinstance(counts, DeliveryCounts) else self.may_be_shown(sequence)
 

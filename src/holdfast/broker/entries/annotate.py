@@ -1,10 +1,9 @@
 """Converts messages to entries and back: header and annotations are rewritten, the bare message stays unchanged (§3.2).
 
-Rules of this file: pure. Annotations `x-opt-holdfast-…` of clients are stripped. In an entry there are only these of
-them: the subject that an address gave, the publisher of a message to a topic, the links that the message passed, and
-what relays of federation tell each other.
-Consumers get `x-opt-sequence-number` and `x-opt-enqueued-time`, which clients of other brokers know, and a redelivery
-is always marked as one.
+Rules of this file: pure. Annotations `x-opt-holdfast-…` of clients are stripped. An entry may have only these of them:
+the subject that an address gave, the publisher of a message to a topic, the links that the message passed, and the
+annotations of relays of federation. Consumers get `x-opt-sequence-number` and `x-opt-enqueued-time`, which clients of
+other brokers know, and a redelivery is always marked as one.
 """
 
 from collections.abc import Sequence
@@ -98,7 +97,7 @@ def _is_name(value: object) -> bool:
 
 
 def publication_in(value: object) -> tuple[str, int] | None:
-    """The publication that an annotation tells: of which store, for which node first, and the number."""
+    """The publication in an annotation: its store, its first destination, and its number."""
     if not isinstance(value, list) or len(value) != 2:
         return None
     store, number = value
@@ -117,7 +116,7 @@ def links_passed(value: bytes) -> bytes:
 
 
 def without_relayed(item: entry.Entry) -> entry.Entry:
-    """The entry without what relays told each other of its message: as another one than came by them."""
+    """The entry without the annotations of relays, as a new message."""
     items = bytes(item.annotations)
     if not any(name in items for name in _RELAYED_NAMES):
         return item
@@ -283,12 +282,12 @@ _PLAIN_HEADS: Final = {
 
 @lru_cache(PATHS_MAX)
 def path_items(nodes: tuple[str, ...]) -> bytes:
-    """The annotation that tells a path, as items of the map."""
+    """The annotation with a path, as items of the map."""
     return encode(PATH) + encode(list(nodes))
 
 
 def way_items(value: bytes, nodes: tuple[str, ...]) -> bytes:
-    """The three annotations that tell the path and the identity of an entry in custody, as items of the map."""
+    """The three annotations with the path and the identity of an entry in custody, as items of the map."""
     origin, number = packed.identity_of(value)
     return path_items(nodes) + encode(ORIGIN) + encode(origin) + encode(NUMBER) + encode(Ulong(number))
 

@@ -20,7 +20,7 @@ class Blob:
         self.first = 0
         self.end = 0
         self.open = True
-        """Somebody still brings it, or has not yet given it an entry."""
+        """It is still being received, or has no entry yet."""
         self.pins = 0
         """Links that are sending it."""
         self.places: dict[EntryRef, None] = {}

@@ -84,7 +84,7 @@ class BlobPlace(NamedTuple):
 
 
 def reference(blob: int, length: int) -> bytes:
-    """What stands in the entry for a bare message that is a blob."""
+    """The reference in an entry whose bare message is a blob."""
     return _REFERENCE.pack(_REFERENCE_HEAD, blob, length)
 
 
@@ -121,7 +121,7 @@ class Entry(NamedTuple):
     """On the wall; 0 is never."""
     group: Group | None = None
     earlier: int | None = None
-    """Failed deliveries in queues that the message was in before; None where none of them showed it to a consumer."""
+    """Failed deliveries in queues that the message was in before; None if none of them showed it to a consumer."""
 
     @property
     def size(self) -> int:
@@ -324,8 +324,8 @@ def repack(item: Entry) -> bytes:
 
 
 def with_earlier(value: bytes, failures: int | None) -> bytes:
-    """The entry as it goes on to another queue, whose consumers are told what the next one of its queue would have
-    been. `failures` is what its cursor says: how often its delivery failed, None where it was shown to nobody."""
+    """The entry as it is moved to another queue, whose consumers get the same header as those of its own queue would
+    have got. `failures`: how often its delivery failed, by its cursor; None if it was never shown."""
     if failures is None:
         return value
     item = unpack(value)

@@ -24,7 +24,7 @@ from holdfast.engine.clock import Clock
 from holdfast.engine.port import EntryReader, Settings
 
 TIMED_STEP: Final = 4_096
-"""Sequences by which the stored end of those with a time to live moves on: a power of two."""
+"""Sequences by which the stored end of those with a time to live advances: a power of two."""
 
 ENTRY_BYTES: Final = 256
 """What an entry that is held in memory costs beyond its own bytes."""
@@ -32,7 +32,7 @@ ENTRY_BYTES: Final = 256
 
 @dataclass(slots=True, eq=False)
 class EntryLog:
-    """`messages` and `bytes_held` count what is on disk or on its way there; a queue's bounds hold for both together.
+    """`messages` and `bytes_held` count entries that are on disk or in a batch; a queue's bounds apply to both.
 
     `memory` counts the entries themselves, of a queue that is not durable; `counted_bytes` is this queue's part of it.
     `tombstones`: how many of `messages` are tombstones of messages in transit (CUSTODY, end to end 3).
@@ -51,11 +51,11 @@ class EntryLog:
     withheld: Withheld
     clock: Clock
     work: Work[Any]
-    """Of queues, which alone are entry logs."""
+    """The turn's work of the node's queues."""
     memory: Account | None = None
     host: str = DEFAULT_HOST
     key: HostedName = field(init=False)
-    """Its name among those of all hosts."""
+    """Its name with its virtual host."""
     counted_bytes: int = 0
     next_sequence: int = 1
     visible: int = 1
@@ -68,11 +68,11 @@ class EntryLog:
     out_total: int = 0
     expired_total: int = 0
     in_transit: bool = field(init=False)
-    """Whether it is a transmission queue, of which an end is told for each message that leaves."""
+    """Whether it is a transmission queue, which records the end of each message that leaves."""
     destination: str = field(init=False)
     """The node that a transmission queue is for; of other queues ""."""
     has_consumers: bool = False
-    """Whether what is appended is to be cached for those who take it next."""
+    """Whether appended entries are cached for consumers."""
     cache: dict[int, bytes] = field(default_factory=dict)
     ephemeral: dict[int, bytes] = field(default_factory=dict)
     """The entries themselves where the queue is not durable."""
@@ -248,7 +248,7 @@ class EntryLog:
     # ------------------------------------------------------------------------------------------------ cache
 
     def consumers_changed(self, present: bool) -> None:
-        """The queue has ordinary consumers from now on, or has none any more."""
+        """The queue got its first ordinary consumer, or lost its last one."""
         self.has_consumers = present
 
     def uncache(self, sequence: int) -> None:

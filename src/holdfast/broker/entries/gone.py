@@ -1,8 +1,8 @@
 """Which entries of a queue left although a subscription may not have read them: those that expired, and those that made
 room for later ones.
 
-Rules of this file: pure data, in memory: it tells readers by sequence why a range has gaps, and decides nothing. An
-entry whose leaving was undone may be in it, and then is no gap.
+Rules of this file: pure data, in memory: it shows readers by sequence why a range has gaps, and no decision depends on
+it. An entry whose leaving was undone may be in it, and then is no gap.
 """
 
 from typing import Final
@@ -14,7 +14,7 @@ RANGES_MAX: Final = 64
 
 
 class Gone:
-    """Of one queue, since the node's start."""
+    """The entries of one queue that left, since the node's start."""
 
     __slots__ = ("dropped", "expired")
 

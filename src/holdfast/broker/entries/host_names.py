@@ -22,7 +22,7 @@ def hosted(host: str, name: str) -> HostedName:
 
 
 class Named(Protocol):
-    """Who has a name within a virtual host, `vhost`."""
+    """An object with a name within a virtual host, `vhost`."""
 
     @property
     def name(self) -> str: ...
@@ -31,7 +31,7 @@ class Named(Protocol):
 
 
 class InHost:
-    """Of what has a name within a virtual host: its key."""
+    """The key of an object with a name within a virtual host."""
 
     __slots__ = ()
 
@@ -48,12 +48,12 @@ def read_key(key: str) -> tuple[str, str]:
 
 
 def destination_of(host: str, node: str) -> str:
-    """What custody is for: the node, or HOST@NODE where the messages are to end in that virtual host there."""
+    """The destination of custody: the node, or HOST@NODE for messages that end in that virtual host there."""
     return f"{host}@{node}" if host else node
 
 
 def host_of(destination: str) -> str:
-    """The virtual host in which messages for that destination are, from their first node to their last."""
+    """The virtual host of messages for that destination, at every node."""
     return destination.rpartition("@")[0]
 
 
@@ -63,7 +63,7 @@ def node_of(destination: str) -> str:
 
 
 def said_in(host: str, text: str) -> str:
-    """What a log says of something in that host, which of another one than the default begins with its name."""
+    """Text for the log about that host; for another host than the default one it begins with the host's name."""
     return f"virtual host {host!r}: {text}" if host else text
 
 

@@ -9,18 +9,18 @@ from enum import Enum, auto
 
 
 class QueueKind(Enum):
-    """What a queue is for."""
+    """The kinds of queues."""
 
     ORDINARY = auto()
-    """Of clients, which name it."""
+    """A queue that clients name."""
     TRANSMISSION = auto()
-    """Messages on their way to one other node (amqp-illustrations, "Message Relay")."""
+    """Messages in transit to one other node (amqp-illustrations, "Message Relay")."""
     WAITING = auto()
     """Messages from other nodes that wait for an earlier one; no cursor goes through it."""
     DEAD_LETTERS = auto()
     """Messages that could not be delivered."""
     TOPIC = auto()
-    """Messages that are owed to its subscriptions (broker/topic.py)."""
+    """Messages for its subscriptions (broker/topic.py)."""
     DELAYED = auto()
     """Messages that are not to be delivered yet; no cursor goes through it."""
     DYNAMIC = auto()

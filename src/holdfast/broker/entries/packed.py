@@ -1,6 +1,6 @@
 """Single fields of a packed entry, read or changed without unpacking it (broker/entries/entry.py has the layout).
 
-Rules of this file: they are the hot paths' forms of what `entry.unpack` says, and agree with it.
+Rules of this file: these are the hot paths' forms of `entry.unpack`, and give the same results.
 """
 
 from collections.abc import Sequence
@@ -136,7 +136,7 @@ def expires_at_ms_of(value: bytes) -> int:
 
 
 def end_of(value: bytes, steady_ms: int, wall_ms: int) -> int:
-    """When an entry expires, by the steady clock; an absolute expiry time is converted by the wall clock of now."""
+    """When an entry expires, by the steady clock; an absolute expiry time is converted by the present wall clock."""
     end = int.from_bytes(value[12:20], "big")
     return min(end, steady_ms + expires_at_ms_of(value) - wall_ms) if value[1] & EXPIRES_AT else end
 

@@ -1,5 +1,5 @@
-"""Bounds what cursors have read from the store and not handed out: a megabyte each, and there may be thousands of
-cursors.
+"""Bounds the entries that cursors have read from the store and not handed out: a megabyte each, and there may be
+thousands of cursors.
 
 Rules of this file: a cursor that finds no room in the account reads only what is needed now; entries that were read and
 not used for long are dropped, and read again when needed. No clock: time is counted in pumps.
@@ -17,7 +17,7 @@ LOW_BYTES: Final = 64 * 1024
 """With less room than this nothing is read ahead."""
 
 IDLE_PUMPS: Final = 1_000
-"""Who has not handed anything out in so many pumps of all cursors that read ahead makes room for another."""
+"""A cursor that has handed out nothing in so many pumps of all cursors that read ahead makes room for another."""
 
 
 class Reader(Protocol):

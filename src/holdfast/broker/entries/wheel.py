@@ -13,14 +13,14 @@ BLOCK_COUNT: Final = 1 << BLOCK_BITS
 """Sequences of a block, which is looked at as a whole."""
 
 LATE_PARTS: Final = 64
-"""An entry is looked for within a 64th of its time to live after its end, within a second at the soonest: blocks whose
-entries end one after the other are not read for each of them."""
+"""An expired entry is found within a 64th of its time to live, at least within a second: so a block whose entries
+expire one after the other is not read for each of them."""
 
 STEP_S_MAX: Final = 64
 """And within so many seconds at the latest."""
 
 PRUNE_COUNT: Final = 64
-"""Blocks of one queue that are kept without asking whether anything is left of them."""
+"""Blocks of one queue that are kept without checking whether they have entries."""
 
 
 def due_s(expires_ms: int, ttl_ms: int) -> int:
@@ -54,7 +54,7 @@ class Wheel(Generic[TimedT]):
         self._seconds: list[int] = []
         """A heap of the seconds of `_slots`."""
         self.walled: dict[TimedT, None] = {}
-        """Queues with an entry that expires at a wall time: when somebody sets that clock, it is looked for anew."""
+        """Queues with an entry that expires at a wall time: if that clock is set, they are examined again."""
 
     def note(self, queue: TimedT, sequence: int, second: int) -> None:
         """The block of `sequence` is to be checked in `second`, or earlier if it is in the wheel already."""

@@ -1,6 +1,6 @@
 """What the queues of a node share in a turn of the loop: its batch, and its budget.
 
-Rules of this file: data, and the budget's sums alone.
+Rules of this file: only data, and the budget's sums.
 """
 
 from collections.abc import Callable
@@ -11,20 +11,20 @@ from holdfast.broker.entries.wheel import Timed, Wheel
 from holdfast.engine.port import Batch
 
 RETIRES_MAX: Final = 8_000
-"""With so many in the turn's batch a commit comes before more is dropped: no batch is as deep as a queue."""
+"""Retirements in the turn's batch at which a commit comes before more is dropped, so that a batch is never as deep as a
+queue."""
 
 QueueT = TypeVar("QueueT", bound=Timed)
 
 
 class Onward(Protocol[QueueT]):
-    """Messages in custody that come to a topic and are passed on (endpoints/passing_on.py)."""
+    """The room for messages in custody that a topic passes on (endpoints/passing_on.py)."""
 
     def no_room(self, topic: QueueT, value: bytes, count: int) -> QueueT | None:
-        """The transmission queue without room for such a message, one of `count` that come at once; None: there is
-        room."""
+        """The transmission queue without room for such a message, one of `count` at once; None: there is room."""
 
     def is_stuck(self, queue: QueueT) -> bool:
-        """Whether one more goes into that full transmission queue, because nothing has left it for long."""
+        """Whether that full transmission queue accepts one more, because nothing has left it for long."""
 
 
 class Work(Generic[QueueT]):
@@ -39,47 +39,47 @@ class Work(Generic[QueueT]):
     def __init__(self) -> None:
         self.batch = Batch()
         self.dirty_queues: dict[QueueT, None] = {}
-        """They have something to offer, or to take off the disk."""
+        """Queues with something to offer, or to delete from the disk."""
         self.dirty_counters: dict[QueueT, None] = {}
-        """Their counters, or the records of their cursors, are to be stored with the batch."""
+        """Queues whose counters, or cursors' records, are to be stored with the batch."""
         self.exhausted: dict[Any, None] = {}
         """Cursors that have entries for the dead letters, because their deliveries have failed too often."""
         self.hold: Callable[[QueueT, bytes], int | None] | None = None
-        """Takes a message that is not to be delivered yet, and gives its sequence; None where it is to be
-        (custody/delays.py)."""
+        """Stores a delayed message and returns its sequence; None if it is not delayed (custody/delays.py)."""
         self.arrives: Callable[[QueueT, bytes], bool] | None = None
-        """Looks at a message in custody that comes to a topic; False where it came before on another way
-        (endpoints/passing_on.py)."""
+        """Checks a message in custody that arrives for a topic; False for a duplicate (endpoints/passing_on.py)."""
         self.onward: Onward[QueueT] | None = None
-        """Knows the room for such messages where they are passed on (endpoints/passing_on.py)."""
+        """The room for such messages, if they are passed on (endpoints/passing_on.py)."""
         self.halted: dict[Account, dict[QueueT, None]] = {}
-        """They offer nothing new before that account, which others share, has room again
+        """By account: queues that offer nothing new until the account, which others share, has room again
         (broker/cursors/halting.py)."""
         self.retires_in_flight: list[tuple[int, int]] = []
         """(queue id, sequence) of the commit under way."""
         self.moved: list[tuple[int, int]] = []
-        """The same of what this turn moves elsewhere; its retirement joins the batch when it is handed over."""
+        """The same for entries that this turn moves elsewhere; their retirements join the batch when it is handed
+        over."""
         self.referred: list[tuple[QueueT, int, int]] = []
-        """(queue, sequence, blob) of what this turn appends whose message is a blob."""
+        """(queue, sequence, blob) of entries that this turn appends and whose message is a blob."""
         self.rewritten: dict[tuple[int, int], bytes] = {}
-        """By (queue id, sequence): values that were put anew at their old places, and are not on disk yet."""
+        """By (queue id, sequence): rewritten values that are not on disk yet."""
         self.left: list[tuple[int, int]] = []
-        """(queue id, sequence) of blobs' entries that this turn takes from queues in memory, which no batch names."""
+        """(queue id, sequence) of entries with blobs that this turn removes from queues in memory, which are in no
+        batch."""
         self.overfull: dict[Any, str] = {}
-        """Cursors beyond a bound at which they end, or have dead letters: messages or bytes (broker/backlogs.py)."""
+        """Cursors beyond a bound at which they end or make dead letters: messages or bytes (broker/backlogs.py)."""
         self.awaiting: dict[QueueT, None] = {}
         """Topics with subscriptions that end some time after their last link (endpoints/subscription_ends.py)."""
         self.rebound: dict[QueueT, None] = {}
-        """Topics whose subscriptions are others than before (endpoints/topic_bindings.py)."""
+        """Topics whose subscriptions have changed (endpoints/topic_bindings.py)."""
         self.offered_bytes = self.offered_count = 0
-        """What was handed out or looked at in vain since the turn's last beginning, and how many entries; what a
-        resumed link does counts as several (endpoints/resumption/consumer.py)."""
+        """Bytes and entries that were handed out or examined without result since the turn began; those of a resumed
+        link count several times (endpoints/resumption/consumer.py)."""
         self.offered_bytes_max = self.offered_count_max = 0
-        """The turn's budget of each, given when it offers anything."""
+        """The turn's budgets of both, set when the turn begins to offer."""
         self.turns = 0
         """Turns of the loop so far."""
         self.urgent = False
-        """Somebody waits for this turn's commit though it appends nothing."""
+        """Whether a part waits for this turn's commit although it appends nothing."""
         self.wheel: Wheel[QueueT] = Wheel()
 
     @property

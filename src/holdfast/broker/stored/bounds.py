@@ -1,7 +1,5 @@
-"""The bounds of a durable subscription of a topic: what may be given, and what is stored (docs/adr/0096).
-
-Rules of this file: pure; a mistake is a ValueError of one line, in the words of keys, for requests and for the node's
-file.
+"""The bounds of a durable subscription of a topic: their checks, and their stored form (docs/adr/0096). Rules of this
+file: pure; a mistake is a ValueError of one line that names the key, for requests and for the node's file.
 """
 
 from collections.abc import Mapping
@@ -22,15 +20,15 @@ BYTES_MOST: Final = 2**50
 """The greatest bound of bytes."""
 
 IDLE_S_MAX: Final = 366 * 86_400
-"""The longest time for which a subscription may be bounded to be without a link."""
+"""The greatest `idle_s`."""
 
 MOST: Final = {"messages_max": BOUND_MAX, "bytes_max": BYTES_MOST, "idle_s": IDLE_S_MAX}
 TEXT_MAX: Final = 60
 
 
 class Bounds(NamedTuple):
-    """What a subscription may have that it wants and has not finished, what becomes of it beyond that, and after how
-    many seconds without a link it ends. 0 and "" for none. Whoever has `bytes_max` has `messages_max` too."""
+    """How many unfinished matching messages a subscription may have, what happens beyond that, and after how many
+    seconds without a link it ends. 0 and "" for none. With `bytes_max` there is always `messages_max`."""
 
     messages_max: int = 0
     bytes_max: int = 0
@@ -42,7 +40,8 @@ class Bounds(NamedTuple):
         return f"{self.bytes_max if what == 'bytes' else self.messages_max} {what}"
 
     def changed(self, given: Mapping[str, Any], *, none: str = "") -> "Bounds":
-        """These with those that are given; None takes one away. `none`: what an error says of that. ValueError."""
+        """These bounds with the given changes; None removes a bound. `none`: how an error spells None. Raises
+        ValueError."""
         for key, most in MOST.items():
             value = given.get(key)
             if value is not None and not is_whole_within(value, 1, most + 1):

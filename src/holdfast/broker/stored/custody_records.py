@@ -36,7 +36,7 @@ WAITED: Final = b"waited"
 
 
 def pack_waited(waited: Sequence[tuple[int, str]]) -> bytes:
-    """(end of its sequences, name) of each name but the present one."""
+    """(end of its sequences, name) of each name except the present one."""
     return encode([[Ulong(end), name] for end, name in waited])
 
 

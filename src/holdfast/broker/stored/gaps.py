@@ -9,12 +9,12 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 CLOCKS_MAX: Final = 256
-"""Clocks kept for one origin. Gaps that show themselves within one tick share one; past the bound the two neighbours
-whose times differ least share one, and the longer waited for of them waits a little longer."""
+"""Clocks kept for one origin. Gaps that appear within one tick share a clock; beyond the bound the two adjacent clocks
+whose times differ least are merged, and the older gap waits a little longer."""
 
 
 class GapClocks:
-    """Clocks by the highest missing number that each stands for, ascending; times never grow with the number."""
+    """Clocks by the highest missing number that each covers, ascending; times never grow with the number."""
 
     __slots__ = ("_lasts", "_oldest", "_waited")
 
@@ -25,7 +25,7 @@ class GapClocks:
             self._lasts.append(last)
             self._waited.append(waited_s)
         self._oldest = self._waited.copy()
-        """What the oldest gap of each clock was really waited for, as far as this life knows."""
+        """How long the oldest gap of each clock has really waited, as far as this run knows."""
 
     def __iter__(self) -> Iterator[tuple[int, float]]:
         return iter(zip(self._lasts, self._waited, strict=True))
@@ -84,6 +84,6 @@ class GapClocks:
         self._oldest = [oldest + seconds for oldest in self._oldest]
 
     def drop_below(self, bound: int) -> None:
-        """No number below `bound` is missing any more."""
+        """Removes the clocks of gaps below `bound`, which are closed."""
         at = bisect_left(self._lasts, bound)
         del self._lasts[:at], self._waited[:at], self._oldest[:at]

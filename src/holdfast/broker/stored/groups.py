@@ -83,7 +83,7 @@ class Groups:
         return group
 
     def remove(self, number: int, item: Waiting) -> None:
-        """The message does not wait any longer."""
+        """Removes a message that no longer waits."""
         self.apart.pop(number, None)
         if item.group is not None:
             group = self.by_first[item.group[0]]

@@ -38,12 +38,12 @@ def split_loss_key(key: bytes) -> int:
 
 
 LOSS_TOTALS: Final = b"all"
-"""Of the one row of table `losses` that is no loss."""
+"""The key of the one row of table `losses` that holds totals."""
 
 
 class LossTotals(NamedTuple):
-    """Since the store was made: ranges that were lost, the numbers in them, when the first was (0: none), dead letters
-    that went at a bound, and their bytes."""
+    """Totals since the store was created: lost ranges, the numbers in them, when the first was lost (0: none), dead
+    letters that were dropped at a bound, and their bytes."""
 
     ranges: int = 0
     numbers: int = 0

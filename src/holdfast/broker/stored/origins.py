@@ -17,7 +17,7 @@ from holdfast.broker.stored.ranges import RangeSet
 NEVER_S: Final = float("inf")
 
 ENDED_MAX: Final = 1_024
-"""Ranges of tombstoned numbers remembered, so that a live copy after all is known as late."""
+"""Ranges of tombstoned numbers that are remembered, so that a live copy that still arrives is recognised as late."""
 
 FINISHED_MAX: Final = 32_768
 """Ranges kept above the mark, whatever `ranges_max` allows: with them an origin's record fits a row of the store."""
@@ -58,11 +58,11 @@ class Origin:
     known: RangeSet = field(init=False)
     """What is finished beyond the mark, or waits."""
     shortest_wait_s: float = field(init=False, default=NEVER_S)
-    """No waiting number may go on past a gap that was waited for for less than that."""
+    """No waiting number may pass a gap that has waited for less than this."""
     groups: Groups = field(init=False, default_factory=Groups)
-    """Of what waits, those that are shown together."""
+    """The waiting messages that become visible together."""
     waited_before_s: float = field(init=False, default=0.0)
-    """Of a row from before each gap had a clock: what the clocks of its gaps begin at."""
+    """From a row of an earlier version, without a clock for each gap: the initial value of the gaps' clocks."""
 
     def __post_init__(self) -> None:
         self._derive()

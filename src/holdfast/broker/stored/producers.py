@@ -12,7 +12,7 @@ from holdfast.broker.stored.ranges import RangeSet
 
 NAME_BYTES_MAX: Final = 150
 MISSING_MAX: Final = 1_000
-"""Ranges told at attach of what is missing below the last number."""
+"""Missing ranges below the last number that the answer to an attach lists."""
 
 
 @dataclass(slots=True, eq=False)
@@ -26,7 +26,7 @@ class Producer:
     stored: RangeSet = field(default_factory=RangeSet)
     holder: object | None = None
     counted_bytes: int = 0
-    """What its ranges are counted with in the node's memory."""
+    """Bytes that its ranges count in the node's memory."""
 
     @property
     def key(self) -> bytes:

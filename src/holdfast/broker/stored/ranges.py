@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Final
 
 RANGE_BYTES: Final = 96
-"""What a range takes of memory, about."""
+"""Bytes of memory of a range, about."""
 
 
 class RangeSet:
@@ -51,7 +51,7 @@ class RangeSet:
 
     @property
     def held_bytes(self) -> int:
-        """What it takes of memory, about."""
+        """Its bytes of memory, about."""
         return RANGE_BYTES * len(self._firsts)
 
     @property

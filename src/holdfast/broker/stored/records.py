@@ -1,6 +1,6 @@
 """The layout of rows in the small tables (port.TABLES): queues, cursors, producers, blobs, links between queues.
 
-The rows of custody are in custody_records.py, those of what was lost in loss_records.py.
+The rows of custody are in custody_records.py, those of losses in loss_records.py.
 
 Rules of this file: pure packing, one pair of functions for each table; fixed layouts by `struct`, whose sizes their
 owners bound.
@@ -107,7 +107,7 @@ def leaving_key(queue_id: int) -> bytes:
 
 
 BINDING: Final = b"b"
-"""Of a row of table `node`: what a topic's subscription wants."""
+"""Of a row of table `node`: the pattern, selector and bounds of a topic's subscription."""
 
 
 def binding_key(queue_id: int, name: str) -> bytes:
@@ -115,7 +115,7 @@ def binding_key(queue_id: int, name: str) -> bytes:
 
 
 WINDOW: Final = Struct(">8s8s")
-"""What a row of table `windows` begins with: the link's id, and the step's (steps/windows.py); its key follows."""
+"""The beginning of a row of table `windows`: the link's id, and the step's (steps/windows.py); its key follows."""
 
 
 FAILURES: Final = b"v"
@@ -145,7 +145,7 @@ def unpack_failures(data: bytes) -> tuple[int, bool]:
 
 
 LIVES: Final = b"l"
-"""Of a row of table `node`: below which sequences a cursor may have shown all in earlier lives of the node."""
+"""Of a row of table `node`: the sequences below which a cursor may have shown entries in earlier runs of the node."""
 _END: Final = Struct(">Q")
 
 
@@ -165,7 +165,7 @@ QUEUE_LINK: Final = b"k"
 """Of a row of table `node`: a link between queues, by its name."""
 
 FEDERATION: Final = b"g"
-"""Of a row of table `node`: a topic that goes to a neighbour, as a request made it (federation/stored.py)."""
+"""Of a row of table `node`: a topic that goes to a neighbour, created by a request (federation/stored.py)."""
 
 
 SERVICE: Final = b"/"
@@ -211,9 +211,9 @@ def unpack_queue_link(data: bytes) -> QueueLinkRecord:
 
 
 class BindingRecord(NamedTuple):
-    """What a durable subscription of a topic wants: a pattern of subjects and a selector, "" for none; and whether
-    several links share it. `not_from`: the digest of the container whose messages it excludes, b"" for none. `bounds`:
-    its own; `told`: what the node's file said of them when that was last looked at (docs/adr/0096)."""
+    """A durable subscription of a topic: its pattern of subjects and its selector, "" for none; and whether several
+    links share it. `not_from`: the digest of the container whose messages it excludes, b"" for none. `bounds`: its own;
+    `told`: the bounds in the node's file when they were last applied (docs/adr/0096)."""
 
     pattern: str
     selector: str
@@ -229,7 +229,7 @@ class BindingRecord(NamedTuple):
         return self == other._replace(not_from=self.not_from).bounded_as(self)
 
     def bounded_as(self, other: "BindingRecord") -> "BindingRecord":
-        """The same with the bounds of that one."""
+        """This record with the bounds of that one."""
         return self._replace(bounds=other.bounds, told=other.told)
 
 

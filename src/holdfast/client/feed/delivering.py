@@ -19,7 +19,7 @@ from holdfast.client.send.sender import Sender
 AGAIN_S: Final = 0.5
 """How long what came back waits to be offered again."""
 ENDED_EACH_S: Final = 0.2
-"""How often the journal is told what has ended."""
+"""Seconds between two updates of the journal about finished messages."""
 
 
 class Delivering:
@@ -91,7 +91,7 @@ class Delivering:
             await asyncio.sleep(ENDED_EACH_S)
 
     async def note(self) -> None:
-        """Tells the journal what has ended since it was told last."""
+        """Records in the journal which messages have finished since the last call."""
         ended, self._ended = self._ended, []
         if ended:
             await self._intake.ended(ended)

@@ -1,6 +1,6 @@
 """`holdfast feed`: the sources, the journal and the sender, from the start to the end of the process.
 
-Rules of this file: nothing is read before the journal has its numbers. What is told to stop hands on what it has read,
+Rules of this file: nothing is read before the journal has its numbers. At a stop each part passes on what it has read,
 and waits a moment for outcomes; what is left stays in the journal.
 """
 

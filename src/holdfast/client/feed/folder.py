@@ -1,8 +1,8 @@
 """Lines of the files of a folder, which grow, are renamed and are deleted meanwhile.
 
-Rules of this file: a file is its inode, whatever its name, so one that was rotated by a rename is read on. Where it was
-read to stands in the journal; the mark of a place tells whether the inode is still that file. Looking and reading are a
-thread's work, of bounded size for each file before the next. A line counts once its end is there.
+Rules of this file: a file is its inode, whatever its name, so one that was rotated by a rename is read on. The journal
+has the position up to which it was read; a checksum at the position shows whether the inode is still that file. Looking
+and reading are a thread's work, of bounded size for each file before the next. A line counts once its end is there.
 """
 
 import asyncio
@@ -226,7 +226,7 @@ class Folder:
         return True
 
     def _is_ready(self, file: _File) -> bool:
-        """Opens it where it is not, and looks whether it goes on behind `offset`. OSError."""
+        """Opens it if needed, and checks whether it continues after `offset`. OSError."""
         if file.descriptor < 0:
             told = file.path.lstat()
             if file.looked == (told.st_size, told.st_mtime_ns):

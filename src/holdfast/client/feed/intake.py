@@ -1,7 +1,7 @@
 """What all sources of a feed hand their lines to: bounded, in batches into the journal.
 
-Rules of this file: a source reads when `room` has returned, and adds what it read at once. A line that is no message is
-told and counted; its place counts all the same. The journal is used by one thread at a time.
+Rules of this file: a source reads when `room` has returned, and adds what it read at once. A line that is not a message
+is printed and counted; its place counts all the same. The journal is used by one thread at a time.
 """
 
 import asyncio

@@ -119,7 +119,7 @@ class Journal:
         self._roll()
 
     def append(self, lines: Sequence[Line]) -> None:
-        """Numbers the messages, and brings all of it to disk. OSError where the disk takes no more, and nothing has
+        """Numbers the messages, and syncs all of them to disk. OSError where the disk takes no more, and nothing has
         changed; StorageError where that is not certain."""
         if self._segments[-1].size >= SEGMENT_BYTES:
             self._roll()

@@ -72,7 +72,7 @@ class Sockets:
         return f"{host}:{name[1]}"
 
     async def close(self) -> None:
-        """Ends all connections; what they had sent and nobody read is lost to them."""
+        """Ends all connections; data that they had sent and the feed had not read is lost."""
         if self._server is not None:
             self._server.close()
         for task in self._tasks:

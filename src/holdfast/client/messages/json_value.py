@@ -1,4 +1,4 @@
-"""The inverse of `exact_json`: what a program wrote as JSON, as the AMQP value that it stands for.
+"""The inverse of `exact_json`: JSON that a program wrote, as the AMQP value that it represents.
 
 Rules of this file: pure; whatever the JSON holds, it is a value or a ValueError of one line. Depth is the parser's.
 """
@@ -36,7 +36,7 @@ INFINITE: Final = ("NaN", "Infinity", "-Infinity")
 
 
 def json_value(told: Any) -> Any:
-    """The value of which `exact_json` makes `told`. ValueError for what stands for none."""
+    """The value for which `exact_json` gives `told`. ValueError if there is no such value."""
     if isinstance(told, list):
         return [json_value(item) for item in told]
     if not isinstance(told, dict):
@@ -71,7 +71,7 @@ def some_text(told: Any) -> str:
 
 
 def base64_bytes(told: Any) -> bytes:
-    """The bytes that are told in base64."""
+    """The bytes of a text in base64."""
     try:
         return base64.b64decode(some_text(told), validate=True)
     except (binascii.Error, ValueError):

@@ -21,7 +21,7 @@ from holdfast.errors import LocalProtocolError, RemoteProtocolError
 from holdfast.units import iso8601
 
 FORMAT: Final = "holdfast-message-1"
-"""The value of the field `format` by which such a line is told apart from other JSON."""
+"""The value of the field `format`, which distinguishes such a line from other JSON."""
 PLAIN: Final = {
     "message_id": "message_id", "to": "to", "subject": "subject", "content_type": "content_type",
     "creation_time": "created",
@@ -44,13 +44,13 @@ LINE_KEYS: Final = (
     "format", "message_id", "to", "subject", "content_type", "created", "properties", "annotations", "body",
     "body_base64", "durable", "priority", "ttl_ms", "amqp", "sequence", "enqueued", "delivery_count",
 )  # fmt: skip
-"""The last three tell of a queue, and are not sent."""
+"""The last three describe an entry of a queue, and are not sent."""
 BODY_KINDS: Final = ("data", "string", "binary", "value", "sequence", "none")
 PLAIN_TYPES: Final = frozenset((str, bool, int, Long, type(None)))
 """Types of values that JSON says exactly; and float, where it is finite."""
 YEAR_1000_MS: Final = -30_610_224_000_000
 YEAR_10000_MS: Final = 253_402_300_800_000
-"""The times between them are told exactly in ISO 8601."""
+"""The times between which ISO 8601 is exact."""
 
 
 def exact_fields(message: Message) -> dict[str, Any]:
@@ -144,7 +144,7 @@ def _exact_body(message: Message) -> dict[str, Any]:
 
 
 def message_of(line: dict[str, Any]) -> Message:
-    """The message that such a line tells. ValueError, in one line, where it tells none."""
+    """The message of such a line. ValueError, in one line, if it is invalid."""
     unknown = sorted(set(line).difference(LINE_KEYS))
     if unknown:
         raise ValueError(f"invalid key {unknown[0]!r:.80}; expected one of {', '.join(LINE_KEYS)}")

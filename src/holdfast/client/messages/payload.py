@@ -49,7 +49,7 @@ def is_placed(annotations: dict[Any, Any]) -> bool:
 
 class Way(NamedTuple):
     """Where a message from another node comes from: its origin's store and its number from there, and the nodes that it
-    passed. None is what was not told."""
+    passed. None: the annotation is missing."""
 
     origin: UUID | None
     number: int | None
@@ -60,7 +60,7 @@ NO_WAY: Final = Way(None, None, None)
 
 
 def way_of(annotations: dict[Any, Any] | None) -> Way:
-    """As a node tells the reader that asks for paths (docs/amqp.md, "Paths")."""
+    """Set if the reader asked for paths (docs/amqp.md, "Paths")."""
     if annotations is None or PATH not in annotations:
         return NO_WAY
     origin, number, path = annotations.get(ORIGIN), annotations.get(NUMBER), annotations.get(PATH)
@@ -152,7 +152,7 @@ def cut_payload(payload: bytes) -> Cut:
 
 
 def placed(payload: bytes) -> tuple[int, int]:
-    """(sequence, enqueued time in ms since the epoch) of a delivery; 0 for what its annotations do not tell.
+    """(sequence, enqueued time in ms since the epoch) of a delivery; 0 for missing annotations.
 
     Bytes that are no message tell nothing either: whoever decodes them learns of it.
     """

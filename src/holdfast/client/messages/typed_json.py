@@ -35,7 +35,7 @@ from holdfast.amqp.wire.types import (
 )
 
 PREFIX: Final = "amqp:"
-"""Begins the key of every object that stands for a value of another type; no map's own key does."""
+"""The beginning of the key of every object that represents a value of another type; no map's own key does."""
 
 
 compact_json: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode

@@ -43,7 +43,7 @@ class Outage:
     """Failures of a connection or link without progress between them, counted from the first one on.
 
     That it opens or attaches again is no progress: a node may accept everything and end it at once, for ever. `gained`
-    is set by whoever receives a message or an outcome, which is progress; so is lasting for STOOD_S.
+    is set when a message or an outcome arrives, which is progress; so is lasting for STOOD_S.
     """
 
     def __init__(self, rng: Random, *, since: float | None = None) -> None:

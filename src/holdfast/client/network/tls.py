@@ -1,4 +1,4 @@
-"""Whom the client trusts, and as whom it shows itself, where the URL begins with amqps://.
+"""The authorities that the client trusts and the certificate that it shows, if the URL begins with amqps://.
 
 Rules of this file: a file that cannot be used is a ConfigError of one line; `ssl` is loaded for TLS alone.
 """

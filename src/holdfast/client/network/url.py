@@ -11,7 +11,7 @@ from holdfast.errors import ConfigError
 from holdfast.names import host_problem
 
 VHOST_PREFIX: Final = "vhost:"
-"""Before a virtual host's name in the hostname of a connection, lest it is taken for a machine's."""
+"""The prefix of a virtual host's name in the hostname of a connection, so that it is not taken for a machine's."""
 
 PORTS: Final = {"amqp": 5672, "amqps": 5671}
 _FORM: Final = "expected amqp://[user:password@]host[:port][/VHOST] or amqps://…"

@@ -23,7 +23,7 @@ from holdfast.units import KIB, MIB
 HELD_BYTES_MAX: Final = MIB
 """Most bytes of unread bodies."""
 WINDOW_FRAMES: Final = 16
-"""Frames of at most 64 KB that may arrive while nobody reads."""
+"""Frames of at most 64 KB that may arrive before the program reads."""
 
 STREAM_BYTES: Final = 64 * KIB
 """A message that grows past so many bytes arrives in parts."""

@@ -321,7 +321,7 @@ class ReceivingLink(ClientLink):
         self._wake()
 
     def _wake(self) -> None:
-        """Whoever waits looks again. `delivery` does the same without a call: it runs for every message."""
+        """Wakes all that wait. `delivery` does the same without a call: it runs for every message."""
         waiter = self._waiter
         if waiter is not None and not waiter.done():
             waiter.set_result(None)

@@ -103,7 +103,7 @@ class Terms:
 
 
 class Confirmation(NamedTuple):
-    """Nodes that send to a topic's receiver what they accept from now on, and those that were waited for in vain."""
+    """Nodes that have confirmed a topic's receiver, and those that have not in time."""
 
     confirmed: tuple[str, ...]
     waiting: tuple[str, ...]

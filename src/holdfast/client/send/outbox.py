@@ -178,7 +178,7 @@ class Outbox:
         self.load()
 
     def unlinked(self) -> None:
-        """The link is gone, and with it the transactions of what was sent on it."""
+        """The link has ended, and with it the transactions of messages that were sent on it."""
         self.has_link = False
         for message in [message for message in self.pending.values() if message.state is not None]:
             self.drop(message, TransactionRolledBack("the link broke: the transaction is rolled back", None))
@@ -236,7 +236,7 @@ class Outbox:
             self.wake()
 
     def give_up(self, message: PendingMessage) -> None:
-        """Nobody waits for the message any more, and not all of it was sent."""
+        """The caller has given up the message, and not all of it was sent."""
         if self.pending.pop(message.key, None) is not None:
             if message in self.unsent:
                 self.unsent.remove(message)
@@ -254,7 +254,7 @@ class Outbox:
         return bool(pending)
 
     def wake(self) -> None:
-        """Whoever waits for room, or for the end, looks again."""
+        """Wakes all that wait for room, or for the end."""
         self.waiting.wake(self._in_doubt_max - len(self.pending), is_empty=not self.pending and not self.spooled)
 
     def _send_retries(self) -> bool:

@@ -70,7 +70,7 @@ class Sender(ClientLink, Listed):
         self._in_doubt_max = in_doubt_max
         self._raises = when_full == "raise"
         self._abandoned = False
-        """Nobody knows what became of messages, and `drain` raises why."""
+        """The outcomes of messages are unknown, and `drain` raises why."""
         self._spool: SpoolFile | None = None
         self._syncing: Syncing | None = None
         if isinstance(when_full, Spool):
@@ -410,8 +410,8 @@ class Sender(ClientLink, Listed):
         self._syncing.later()
 
     def _give_up(self, message: PendingMessage) -> None:
-        """Gives up a body in parts that nobody waits for any more. One that a break interrupted is given up when its
-        turn comes again: only the next link tells whether the node has all of it."""
+        """Gives up a body in parts whose caller has stopped waiting. One that a break interrupted is given up when its
+        turn comes again: only the next link shows whether the node has all of it."""
         outbox = self._outbox
         if message in outbox.unsent or self._transmission.is_sending(message):
             outbox.give_up(message)

@@ -1,6 +1,6 @@
 """Blocking calls on files that are to be there after a power loss.
 
-Rules of this file: OSError goes to the caller, who knows what the file is.
+Rules of this file: OSError goes to the caller, which knows what the file is.
 """
 
 import fcntl

@@ -112,7 +112,7 @@ class Syncing:
             self._at_once()
 
     def _at_once(self) -> None:
-        """An error ends the sender, and so reaches whoever uses it."""
+        """An error ends the sender, and so reaches its user."""
         if self._under_way is None and self._spool.dirty and not self._holder.is_over():
             try:
                 self._begin()

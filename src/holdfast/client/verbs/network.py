@@ -20,7 +20,7 @@ from holdfast.lines import say
 
 COLUMNS: Final = ("node", "state", "version", "messages", "in transit", "oldest", "dead", "sessions", "links", "room")
 OLD_S: Final = 10.0
-"""A row that is older is told as that."""
+"""Seconds after which a row is marked as old."""
 LOOK_S: Final = 1.0
 """Between two looks at a node that is drained."""
 EMPTY_S: Final = 3.0
@@ -85,7 +85,7 @@ def _notes(row: Row) -> list[str]:
     if row["disk_fails"]:
         notes.append("its disk takes nothing")
     if row["warnings"]:
-        notes.append(f"{counted(row['warnings'], 'warning')}; `holdfast status` there tells more")
+        notes.append(f"{counted(row['warnings'], 'warning')}; run `holdfast status` there")
     notes += [
         f"{counted(count, 'message')} for {name}, which is drained or gone" for name, count in row["owed"].items()
     ]

@@ -67,7 +67,7 @@ class Output:
 
     @property
     def reader_is_gone(self) -> bool:
-        """Whether nobody can read from the pipe any more."""
+        """Whether the pipe has no reader left."""
         return self.is_pipe and any(told & select.POLLERR for _, told in self._poll.poll(0))
 
 

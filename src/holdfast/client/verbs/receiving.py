@@ -1,7 +1,8 @@
-"""What `holdfast receive` does whatever becomes of the messages: connects, takes as many as it was told, sums up.
+"""What `holdfast receive` does whatever becomes of the messages: connects, takes the requested number of messages,
+prints a summary.
 
-Rules of this file: the connection ends politely also after Ctrl-C: what was accepted is told, what was not taken goes
-back at once.
+Rules of this file: the connection ends politely also after Ctrl-C: accepted messages are counted, all others are
+released at once.
 """
 
 import argparse
@@ -47,7 +48,7 @@ class Receiving(ABC, Generic[R]):
         args = self._args
         place = place_of(args)
         if args.address == MANAGEMENT:
-            raise ConfigError(f"ADDRESS: {MANAGEMENT} answers requests, nobody receives messages from it")
+            raise ConfigError(f"ADDRESS: {MANAGEMENT} answers requests; it has no messages to receive")
         receiver: R | None = None
         code = 0
         self._started = time.monotonic()

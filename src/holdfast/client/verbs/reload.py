@@ -1,4 +1,4 @@
-"""`holdfast reload`: has a node take up its configuration.
+"""`holdfast reload`: makes a node reload its configuration.
 
 Rules of this file: as of `manage.py`.
 """

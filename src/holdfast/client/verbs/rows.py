@@ -23,12 +23,12 @@ BATCH_ROWS: Final = 1000
 
 JSON_TYPE: Final = "application/json"
 MARK: Final = "holdfast-message-"
-"""Begins the field `format` of a line that tells a whole message, in whatever version."""
+"""The beginning of the field `format` of a line with a whole message, in any version."""
 
 
 class Row(NamedTuple):
     """One message to send. `properties`: application properties; `subject`: None unless a column gives it.
-    `message`: all of it, where the line tells a whole one; then there is no `body`."""
+    `message`: all of it, if the line has a whole one; then there is no `body`."""
 
     body: bytes
     subject: str | None = None

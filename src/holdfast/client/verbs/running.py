@@ -35,7 +35,7 @@ HEAR_OUT_S: Final = 2.0
 """How long a verb that is stopped waits for what is under way: answers, or a write."""
 PROGRESS_S: Final = 0.2
 STALLED_S: Final = 3.0
-"""How long a node that is there may take nothing before a person is told."""
+"""Seconds without an accepted message at a connected node before a line is printed."""
 STALLS: Final[dict[Waits, str]] = {
     "attach": "the node has not answered the attach of the link: it is busy, or its disk fails (`holdfast status`)",
     "credit": "the node takes no more messages at the moment: the queue, or the transmission queue to it, is full, or "

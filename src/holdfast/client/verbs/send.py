@@ -218,7 +218,7 @@ class _Send:
         )
 
     def _whole(self, message: Message, subject: str | None) -> Message:
-        """A message that the line tells, with what the options say of every message."""
+        """The message of the line, with the options that apply to every message."""
         args = self._args
         if self._properties:
             message.application_properties = {**(message.application_properties or {}), **self._properties}

@@ -1,6 +1,7 @@
 """`holdfast status` for a person: what needs attention first, then a table for each part (docs/management.md).
 
-Rules of this file: pure, from the status as `render.plain` makes it. What an older node does not tell is left out.
+Rules of this file: pure, from the status as `render.plain` makes it. Fields that an older node does not have are left
+out.
 """
 
 from typing import Any, Final

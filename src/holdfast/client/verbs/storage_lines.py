@@ -1,7 +1,7 @@
 """What plain `holdfast status` prints of a node's store, beside the tables.
 
-Rules of this file: pure; a line only where there is something to know or to do. An older node tells less. A disk that
-is full, and a store whose file is gone, are among the node's warnings.
+Rules of this file: pure; a line only where there is something to know or to do. An older node has fewer fields. A disk
+that is full, and a store whose file is gone, are among the node's warnings.
 """
 
 from typing import Any, Final

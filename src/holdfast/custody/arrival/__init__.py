@@ -1,1 +1,1 @@
-"""What arrives at the node that it is for: each once, in order, by a path that is checked."""
+"""Arrival of messages at their destination: each once, in order, with a check of its path."""

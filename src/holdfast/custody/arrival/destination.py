@@ -1,7 +1,7 @@
 """This node as a destination: each origin's messages once, in order, into their queues (CUSTODY, "End to end").
 
-Rules of this file: what is decided about a copy is stored with the append that follows from it; a copy that must
-wait lies in `$waiting` until its turn; what its own queue refuses goes to the dead letters with the reason.
+Rules of this file: the decision about a copy is stored in the same batch as the append that follows from it; a copy
+that must wait is in `$waiting` until its turn; a message that its queue refuses becomes a dead letter with the reason.
 """
 
 from itertools import islice
@@ -41,34 +41,34 @@ TICK_S: Final = 1.0
 """How often the time waited for a missing number is counted, and stored."""
 
 NEXT_BYTES: Final = 1024 * 1024
-"""What of the store's reserve the next expected number of an origin may use beyond that of forwarding."""
+"""Bytes of the store's reserve that the next expected number of an origin may use beyond those of forwarding."""
 
 LOAD_COUNT: Final = 1_000
 LOAD_BYTES: Final = 8 * 1024 * 1024
-"""What is read at once of what waits, as the node starts."""
+"""Bytes of waiting messages that are read at once when the node starts."""
 
 RELEASE_COUNT: Final = 500
 RELEASE_BYTES: Final = 4 * 1024 * 1024
-"""What one turn moves from `$waiting` to the queues at most, and one message or group more (ADR 0013)."""
+"""Bytes that one turn moves from `$waiting` to the queues at most, and one message or group more (ADR 0013)."""
 
 ENTRY_BYTES: Final = 256
-"""What an entry in custody has beside its message, about."""
+"""Bytes that an entry in custody has besides its message, about."""
 
 LOOKS_MAX: Final = 5_000
 """Waiting numbers that one turn looks at."""
 
 ORIGINS_A_TURN: Final = 1_000
-"""Origins whose time waited one turn counts, and origins whose queue was full that one turn tries again."""
+"""Origins whose waiting time one turn counts, and origins blocked by a full queue that one turn tries again."""
 
 TICK_RANGES: Final = 32_768
-"""Ranges of numbers in the records of those origins, and one origin's more: each is copied and written."""
+"""Ranges of numbers in the records of those origins, and one origin's more, because each is copied and written."""
 
 GRACE_S: Final = 60.0
 """After a node name came back with a new store, how long the old one's gaps stay open."""
 
 
 class Destination:
-    """All origins that send here."""
+    """All origins that send messages to this node."""
 
     def __init__(
         self,
@@ -97,28 +97,28 @@ class Destination:
         self._ledger = catalog.ledger
         self.stored_marks = self._ledger.marks()
         self.waiters: dict[Origin, None] = {}
-        """Origins of which something waits."""
+        """Origins with waiting messages."""
         self.releasing: dict[Origin, list[int]] = {}
-        """Origins of which something may go now: `step` moves it, some each turn. With them numbers that may go past a
-        gap, those to be looked at first at the end; empty: still to be gathered."""
+        """Origins with messages that may be released: `step` moves a share in each turn. The value: numbers that may
+        pass a gap, the next one last; empty: not gathered yet."""
         self.blocked: dict[Origin, Needed | None] = {}
-        """Origins whose next message finds its queue full, and what that needs; None: to be looked at anew."""
+        """Origins whose next message finds its queue full, and the room that it needs; None: to be examined again."""
         self.groups = GroupBounds(config.limits, log)
         self.full = FullQueues(clock, catalog, links)
         self.places = Places(catalog, room, self.full)
         self.ticking: list[Origin] = []
-        """Origins whose time waited is still to be counted in this round."""
+        """Origins whose waiting time is still to be counted in this round."""
         self.ticked_s = 0.0
-        """How long the round was."""
+        """The length of the round in seconds."""
         self.ticked_at = clock.now
         self.next_tick: float | None = None
         self.paths = PathCheck(config.name)
         self.fault_of: FaultOf = no_message
         self.closing: dict[UUID, float] = {}
-        """Old stores of names that came back with a new one, and when their gaps close."""
+        """Old stores of nodes that came back with a new store, and when their gaps close."""
         self._load_waiting()  # before the gaps are asked for: what waits shows them
         self.closing_former: float | None = None
-        """When the gaps close of what waits since this node had another name: nobody fills them any more."""
+        """When the gaps close of messages that wait since this node had another name: no node will fill them."""
         self._keep_former()
         for uuid in self._ledger.replaced:  # the grace begins anew, lest a restart keep gaps for ever
             self.closing[uuid] = clock.now + GRACE_S
@@ -145,7 +145,7 @@ class Destination:
             first = found[-1][0] + 1
 
     def _keep_former(self) -> None:
-        """Of what was counted for another name of this node that is kept which something waits by."""
+        """Keeps, of the records for an earlier name of this node, those by which messages still wait."""
         former = self._ledger.former_origins
         turns, now = self._turns, self._clock.now
         if turns.in_flight is not None or turns.gathered.moves:  # what a full disk refuses will wait again
@@ -160,7 +160,7 @@ class Destination:
             self._ledger.forget_waited()
 
     def _wait(self, origin: Origin, number: int, waiting: Waiting, waited_s: float) -> None:
-        """By the rule that its queue has now."""
+        """Has the message wait by the present `order` of its queue."""
         queue = self.catalog.find(origin.host, waiting.queue)
         waiting.order = queue.config.order if queue is not None else "bounded"
         waiting.order_wait_s = queue.config.order_wait_s if queue is not None else 30.0
@@ -178,7 +178,7 @@ class Destination:
     # ------------------------------------------------------------------------------------------------ arrivals
 
     def take(self, host: str, arrival: Arrival, *, message_format: int, via: str) -> bool | None:
-        """True: decided and taken into the turn. False: no place for it. None: its queue is full, wait for room.
+        """True: decided and added to the turn. False: there is no place for it. None: its queue is full, wait for room.
 
         `host`: the virtual host that it is for. `via`: the neighbour that brought it.
         """
@@ -256,7 +256,7 @@ class Destination:
         return True
 
     def _new(self, host: str, uuid: UUID) -> Origin | None:
-        """An origin that nothing is known of yet; None where there is no place for one more."""
+        """Creates the record of an unknown origin; None if there is no place for one more."""
         if len(self._ledger.by_host[host]) >= self._config.limits.origins_max:
             text = f"origin {uuid}: {self._config.limits.origins_max} origins are known, the most that may be"
             self._log.write("ERROR", f"{text}: its messages go back; raise origins_max")
@@ -264,7 +264,7 @@ class Destination:
         return self._ledger.origin(host, uuid)
 
     def _adopt(self, origin: Origin, receipt: int) -> None:
-        """The origin has our word for more than we know: our disk is new, or was rolled back."""
+        """Adopts the origin's receipt, which is ahead of our record: our disk is new, or was rolled back."""
         self._turns.gathered.keep_origin(origin)
         known = origin.mark > 0
         missing = origin.end(origin.mark + 1, receipt)
@@ -290,7 +290,8 @@ class Destination:
         self, origin: Origin, number: int, queue: Queue | None, value: bytes, size: int, to: str,
         fault: str | None = None,
     ) -> None:  # fmt: skip
-        """Appends to the queue, or to the dead letters where the queue will not have it, or for that fault."""
+        """Appends the message to its queue, or to the dead letters if the queue does not accept it or it has that
+        fault."""
         if fault is not None:
             self._dead_lettering.dead_letter(origin.host, value, fault, to)
         elif queue is None:
@@ -312,7 +313,7 @@ class Destination:
         self._changed(origin)
 
     def _changed(self, origin: Origin) -> None:
-        """Its record goes with the turn's batch, once however often it changes."""
+        """Adds its record to the turn's batch, once however often it changes."""
         self._turns.gathered.touched[origin] = None
 
     # ------------------------------------------------------------------------------------------------ turns
@@ -328,7 +329,7 @@ class Destination:
         self.stored_marks.update(turn.reached)
 
     def undo(self, undone: Undone) -> None:
-        """What a refused turn had released waits again; what it had taken does not."""
+        """Messages that a refused turn had released wait again; messages that it had accepted do not."""
         batch = self._turns.gathered.batch
         for turn in undone.turns:
             for origin, (before, waiting) in turn.origins.items():
@@ -352,14 +353,15 @@ class Destination:
         return bool(self.releasing or self.ticking)
 
     def release(self, origin: Origin) -> None:
-        """What waits no longer goes from `$waiting` to its queue, in order, from this turn on."""
+        """Releases messages that need not wait: from this turn on they move from `$waiting` to their queues, in
+        order."""
         if origin in self.blocked:
             self.blocked[origin] = None  # another may be the next by now
         elif origin.may_release:
             self.releasing.setdefault(origin, [])
 
     def step(self) -> None:
-        """This turn's share of all that may go."""
+        """Moves this turn's share of the messages that were released."""
         self.places.keep_none()
         for origin in list(islice(self.blocked, ORIGINS_A_TURN)):
             needed = self.blocked.pop(origin)
@@ -377,7 +379,7 @@ class Destination:
                 self.releasing[origin] = past_gap  # behind the others
 
     def _release_some(self, origin: Origin, past_gap: list[int], share: Share) -> bool:
-        """Whether there may be more."""
+        """Returns whether there may be more."""
         while not share.is_used:
             if origin.groups.due or origin.groups.apart:
                 if not self._release_groups(origin, share):
@@ -414,8 +416,8 @@ class Destination:
         return True
 
     def _move(self, origin: Origin, number: int, share: Share) -> bool:
-        """Moves one message; False, and the origin is blocked, where there is no place for it, or it is not on disk
-        yet. What is read counts either way: a blocked one is not read again before there is a place for it."""
+        """Moves one message. False, and the origin is blocked, if there is no room for it or it is not on disk yet.
+        Bytes read count either way: a blocked one is not read again before there is room for it."""
         waiting = origin.waiting[number]
         held = self.catalog.own(origin.host, WAITING)
         value = held.value(waiting.held_at)
@@ -443,13 +445,13 @@ class Destination:
         return True
 
     def _move_out(self, origin: Origin, number: int, value: bytes) -> None:
-        """It waits no longer; the origin is kept already."""
+        """Removes the message from those that wait; the origin is kept already."""
         self._turns.gathered.waiting_changes(origin, number)
         waiting = origin.leave(number)
         self._dead_lettering.move_out(self.catalog.own(origin.host, WAITING), waiting.held_at, value)
 
     def _release_groups(self, origin: Origin, share: Share) -> bool:
-        """What waited for a group that is given up, and the groups that may go now; False where it is blocked."""
+        """Releases messages of groups that were given up, and complete groups; False if the origin is blocked."""
         groups = origin.groups
         for number in list(groups.apart):
             if share.is_used:
@@ -469,7 +471,7 @@ class Destination:
         return True
 
     def _show(self, origin: Origin, group: Group, share: Share) -> bool:
-        """Moves all of a group at once, or gives it up; False where it is blocked, as `_move` says."""
+        """Moves all of a group at once, or gives it up; False if the origin is blocked, as in `_move`."""
         held = self.catalog.own(origin.host, WAITING)
         numbers = sorted(group.members)
         values = [held.value(origin.waiting[number].held_at) for number in numbers]
@@ -506,8 +508,8 @@ class Destination:
         return True
 
     def expire(self, held: Queue, sequence: int, value: bytes) -> bool:
-        """A message in that `$waiting` whose time to live is over is done with, and its number waited for by nobody;
-        False where its origin's record has no place for one more range now."""
+        """Finishes a message in that `$waiting` that has expired, and its number; False if its origin's record has no
+        place for one more range now."""
         uuid, number = packed.identity_of(value)
         origin = self._ledger.origin_at(held.host, uuid, sequence)
         waiting = origin.waiting.get(number)
@@ -523,7 +525,7 @@ class Destination:
         return True
 
     def blocked_by(self, key: HostedName) -> int:
-        """Origins of which something waits in `$waiting` for room in that queue, at most WAITERS_MAX."""
+        """Origins with messages in `$waiting` that wait for room in that queue, at most WAITERS_MAX."""
         blocked = islice(self.blocked.values(), WAITERS_MAX)
         return sum(needed is not None and key in [place[0] for place in needed.places] for needed in blocked)
 
@@ -573,11 +575,11 @@ class Destination:
             self.next_tick = None
 
     def replaced(self, store: UUID) -> None:
-        """That store's name came back with another one: its gaps close after a grace time."""
+        """The node of that store came back with another store: the old one's gaps close after a grace time."""
         self.closing[store] = self._clock.now + GRACE_S
 
     def lives(self, store: UUID) -> None:
-        """That store is its neighbour's now: its gaps stay open."""
+        """That store is in use by its neighbour: its gaps stay open."""
         self.closing.pop(store, None)
 
     def skip(self, origin: Origin, reason: str) -> list[tuple[int, int]]:

@@ -1,8 +1,8 @@
-"""Why something that a neighbour brought becomes a dead letter as it arrives: it is no message, or the neighbour's
-account may not send there (docs/security.md).
+"""Why a message from a neighbour becomes a dead letter on arrival: it is malformed, or the neighbour's account may not
+send there (docs/security.md).
 
-Rules of this file: it only looks. What is relayed is published by the account of the neighbour that brought it
-(amqp-illustrations, "Message Relay"); that it passes through this node to another is for the topology to say.
+Rules of this file: reads only. The account of the neighbour that sent a relayed message publishes it
+(amqp-illustrations, "Message Relay"); whether messages may pass through this node is decided by the topology.
 """
 
 from collections.abc import Mapping
@@ -19,19 +19,19 @@ from holdfast.state.on_demand import makes
 
 class FaultOf(Protocol):
     """Finds the reason; None if there is none. `host`: the virtual host that the message is for; `via`: the neighbour
-    that brought it."""
+    that sent it."""
 
     def __call__(self, host: str, arrival: Arrival, via: str) -> str | None: ...
 
 
 def no_message(host: str, arrival: Arrival, via: str) -> str | None:
-    """As `FaultOf`, where every neighbour may send everywhere."""
+    """A `FaultOf` for nodes without access rules: every neighbour may send everywhere."""
     fault = arrival.fault if arrival.large else framing.fault(arrival.bare)
     return None if fault is None else f"no message: {fault}"
 
 
 class Publishing:
-    """Asks about each arrival. `accounts`: by neighbour the user as whom its messages are published."""
+    """Checks each arrival. `accounts`: by neighbour, the user as whom its messages are published."""
 
     def __init__(self, catalog: Catalog, authoriser: Authoriser, accounts: Mapping[str, str], audit: Audit) -> None:
         self._catalog = catalog

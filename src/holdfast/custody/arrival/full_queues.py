@@ -1,6 +1,7 @@
-"""Queues here that had no room for something from another node: since when, and who waits for room in them.
+"""Queues of this node that had no room for a message from another node: since when, and which neighbours and origins
+wait.
 
-Rules of this file: bounded, for people; nothing is decided by it.
+Rules of this file: bounded, for `status`; no decision depends on it.
 """
 
 from dataclasses import dataclass, field
@@ -13,18 +14,18 @@ from holdfast.peers.link_tables import LinkTables
 from holdfast.state.catalog import Catalog
 
 FULL_QUEUES_MAX: Final = 100
-"""Full queues of which it is known who waits for them."""
+"""Full queues whose waiting neighbours are remembered."""
 
 NEIGHBOURS_MAX: Final = 3
-"""Neighbours that are named for one of them."""
+"""Neighbours that are remembered for one of them."""
 
 WAITERS_MAX: Final = 1_000
-"""Links with messages that wait, and origins, that one look counts."""
+"""Links with waiting messages, and origins, that one look counts."""
 
 
 @dataclass(slots=True)
 class Full:
-    """A queue without room for what came: since when, the size that found none, the neighbours that brought such."""
+    """A full queue: since when, the size that found no room, and the neighbours that sent such messages."""
 
     since: float
     size: int = 0
@@ -56,13 +57,13 @@ class FullQueues:
         return full is not None and queue is not None and not queue.fits(full.size)
 
     def forget_some(self) -> None:
-        """Those that have room again, or are gone. To be called now and then."""
+        """Forgets queues that have room again or were deleted. Called now and then."""
         for key in [key for key in self.by_key if not self.is_full(key)]:
             del self.by_key[key]
 
     def waiting_for_room(self, key: HostedName) -> tuple[list[str], int]:
-        """Of a full queue: the neighbours whose links wait for it, and the messages that wait on them, for it or behind
-        one that is. Bounded by WAITERS_MAX."""
+        """For a full queue: the neighbours whose links wait for it, and the messages that wait on those links, for this
+        queue or behind a message that does. Bounded by WAITERS_MAX."""
         named: dict[str, None] = {}
         messages = 0
         host, _ = read_key(key)

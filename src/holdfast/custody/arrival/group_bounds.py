@@ -1,6 +1,5 @@
-"""How much may wait here to be shown together, and what is told of groups that are not (docs/adr/0073).
-
-Rules of this file: past a bound the messages are shown all the same, each by itself; that is counted and logged.
+"""Bounds of groups that wait here to become visible together, and counts of groups that did not (docs/adr/0073). Rules
+of this file: beyond a bound the messages become visible singly; this is counted and logged.
 """
 
 from collections import Counter
@@ -15,11 +14,11 @@ from holdfast.settings.limits import Limits
 from holdfast.units import MIB
 
 GROUP_BYTES_MAX: Final = 8 * MIB
-"""On disk, of one group: what one batch moves at once."""
+"""Bytes on disk of one group, which one batch moves at once."""
 
 GROUPS_MAX: Final = 1_000
 GROUPS_BYTES_MAX: Final = 64 * MIB
-"""Groups of one origin of which something waits, and their bytes on disk."""
+"""Groups of one origin with waiting messages, and their bytes on disk."""
 
 TOO_LARGE: Final = "too_large"
 TOO_MANY: Final = "too_many"
@@ -36,17 +35,17 @@ class GroupBounds:
         self._log = log
         self.apart: Counter[str] = Counter()
         self._refused: tuple[UUID, int] | None = None
-        """The last group that was never begun: each of its messages is refused, and it is told of once."""
+        """The last group that was never begun: each of its messages is refused, and it is logged once."""
 
     def range_of(self, identity: entry.Identity, told: entry.Group | None) -> tuple[int, int] | None:
-        """The first and the last number of a group; None where that has more members than may be."""
+        """The first and the last number of a group; None if it has too many members."""
         if told is None or told.members > self._limits.group_messages_max:
             return None
         first = identity.number - told.place
         return first, first + told.members - 1
 
     def admit(self, origin: Origin, number: int, told: entry.Group | None, size: int) -> tuple[int, int] | None:
-        """The first and the last number of those that a message which came is to wait for; None where it goes by
+        """The first and the last number of the group that an arrived message waits for; None if it becomes visible by
         itself."""
         found = self.range_of(entry.Identity(origin.origin, number), told)
         if told is None or not origin.is_new(number):
@@ -71,12 +70,12 @@ class GroupBounds:
         return found
 
     def give_up(self, origin: Origin, group: Group, reason: str, why: str) -> None:
-        """The messages of that group go by themselves from now on."""
+        """The messages of that group become visible singly from now on."""
         self._tell(origin, group.first, reason, why)
         origin.give_up(group)
 
     def end_overdue(self, origin: Origin, now: float) -> None:
-        """Groups that were waited for for too long are shown without what is missing."""
+        """Ends groups that have waited too long: they become visible without the missing messages."""
         most = self._limits.group_wait_s
         for group in list(origin.groups.by_first.values()):
             if now - group.since >= most and not origin.is_whole(group):

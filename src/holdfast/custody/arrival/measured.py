@@ -1,6 +1,6 @@
-"""A root as a destination: what it takes of each origin is measured (docs/pacing.md).
+"""A root as a destination: it measures what it accepts from each origin (docs/pacing.md).
 
-Rules of this file: it counts what was taken, and decides nothing.
+Rules of this file: it only counts.
 """
 
 from typing import Protocol
@@ -12,12 +12,11 @@ from holdfast.custody.transfers.carried import Arrival
 
 class Took(Protocol):
     def __call__(self, host: str, store: UUID, via: str, size: int) -> None:
-        """A message for that virtual host came in of that store, by that neighbour, of so many bytes as queues count
-        them."""
+        """Counts a message for that virtual host from that store and neighbour; its size is as queues count it."""
 
 
 class MeasuredDestination(Destination):
-    """Where this node is no root, a plain Destination stands in its place, and nothing is counted."""
+    """A node that is not a root has a plain Destination, which does not count."""
 
     took: Took
 

@@ -1,7 +1,6 @@
-"""Whether what ends its journey here came by the shortest path (esb-dynamic-routing §4.4, "m_Link").
-
-Rules of this file: a message is never held up or refused for its path: after a change what was queued comes by the old
-way, rightly. A trace is looked at once for each version of the table; for all others of its kind a count goes up.
+"""Counts whether messages that end here arrived by the shortest path (esb-dynamic-routing §4.4, "m_Link"). Rules of
+this file: a message is never delayed or refused for its path, because messages that were queued before a change rightly
+arrive by the old path. A trace is checked once for each version of the table; equal traces are only counted.
 """
 
 from typing import Final
@@ -12,7 +11,7 @@ from holdfast.custody.names.directory import Directory
 from holdfast.peers.neighbours.trace_aliases import stores_of
 
 TRACES_MAX: Final = 1_024
-"""Traces whose verdict is remembered; at the bound all are forgotten, and looked at anew."""
+"""Traces whose result is remembered; at the bound all are forgotten and checked again."""
 
 SHORTEST: Final = "paths_shortest"
 OTHER: Final = "paths_other"
@@ -20,7 +19,7 @@ UNKNOWN: Final = "paths_unknown"
 
 
 class PathCheck:
-    """The paths of messages that came to this node, counted."""
+    """Counts the paths of messages that arrived at this node."""
 
     def __init__(self, own: str) -> None:
         """`own`: this node's name."""
@@ -33,11 +32,11 @@ class PathCheck:
         self._version = 0
 
     def routed_by(self, directory: Directory) -> None:
-        """There is a topology, which says what the shortest path is; else nothing is counted but loops."""
+        """Connects the topology, which gives the shortest path; without it only loops are counted."""
         self._directory = directory
 
     def arrived(self, trace: bytes) -> None:
-        """A message that is no copy ends its journey here, by that trace, as entries hold it."""
+        """Counts the path of a message, not a duplicate, that ends here. The trace is as entries hold it."""
         table = self._directory
         if table is None:
             return
@@ -64,12 +63,12 @@ class PathCheck:
         return SHORTEST if tuple(passed) == shortest else OTHER
 
     def came_back(self, neighbour: str) -> None:
-        """A copy came back to this node, which it had passed."""
+        """Counts a copy that came back to this node."""
         self.loops += 1
         table = self._directory
         if table is not None:
             table.ask_sync(f"a message came back by {neighbour!r}")
 
     def status(self) -> dict[str, Ulong]:
-        """As `status` and telemetry tell it."""
+        """The counts as `status` and telemetry report them."""
         return {**{key: Ulong(count) for key, count in self.counts.items()}, "loops": Ulong(self.loops)}

@@ -1,6 +1,7 @@
-"""The room that a message or a group which waits needs in its queues, and on the disk.
+"""The room that a waiting message or group needs in its queues and on the disk.
 
-Rules of this file: room is kept for one group alone, lest two wait for each other's; each step looks for it anew.
+Rules of this file: room is reserved for one group at a time, so that two groups do not wait for each other's room; each
+step checks it again.
 """
 
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ from holdfast.state.room import Room
 
 
 class Needed(NamedTuple):
-    """In a virtual host: by queue how many messages and their bytes there, their bytes on disk, and how many are to be
+    """The room needed in a virtual host: by queue, messages and bytes; bytes on disk; and how many messages are to be
     delayed."""
 
     host: str
@@ -25,7 +26,7 @@ class Needed(NamedTuple):
     stored_bytes: int
     delayed: int = 0
     is_onward: bool = False
-    """The queue is a transmission queue, by which a message is passed on."""
+    """Whether the queue is a transmission queue by which a message is passed on."""
 
     @property
     def is_group(self) -> bool:
@@ -33,7 +34,7 @@ class Needed(NamedTuple):
 
 
 class Places:
-    """`awaiting`: the queues that keep room for a group, which have too little for all of it."""
+    """`awaiting`: the queues in which room is reserved for a group that does not fit yet."""
 
     def __init__(self, catalog: Catalog, room: Room, full: FullQueues) -> None:
         self._catalog = catalog
@@ -42,7 +43,7 @@ class Places:
         self.awaiting: tuple[Queue, ...] = ()
 
     def has_place(self, needed: Needed) -> bool:
-        """Whether there is room for all of it now; where a queue has none that is noted."""
+        """Whether there is room for all of it now; notes a queue without room."""
         for queue, count, size in self._without_room(needed):
             self._full.no_room(queue.key, size // count, None)
             return False
@@ -51,8 +52,8 @@ class Places:
         return self._room.has(needed.stored_bytes, forwarding=True)
 
     def onward(self, topic: Queue | None, value: bytes, count: int = 1) -> Needed | None:
-        """The room that a message needs in a transmission queue by which that topic passes it on, where there is none;
-        `count`: of messages that come at once."""
+        """The room that a message lacks in a transmission queue by which that topic passes it on; None if none is
+        lacking. `count`: the number of messages at once."""
         if topic is None or topic.kind is not QueueKind.TOPIC or topic.work.onward is None:
             return None
         full = topic.work.onward.no_room(topic, value, count)
@@ -61,7 +62,7 @@ class Places:
         return Needed(topic.host, ((full.key, 1, packed.size_of(value)),), len(value), is_onward=True)
 
     def of_group(self, host: str, members: list[Waiting], values: list[bytes], stored_bytes: int) -> Needed:
-        """What all of a group need together; or what one of them needs to be passed on."""
+        """The room that a whole group needs, or that one of its messages needs to be passed on."""
         places: dict[HostedName, tuple[int, int]] = {}
         for item in members:
             key = hosted(host, item.queue)
@@ -86,7 +87,7 @@ class Places:
                 yield queue, count, size
 
     def never_fits(self, needed: Needed) -> str | None:
-        """Why a group cannot go at once, whatever leaves its queues; None where it may."""
+        """Why a group can never be moved at once, even into empty queues; None if it can."""
         for queue, count, size in self._without_room(needed):
             if count > 1 and not queue.can_hold(count, size):
                 return f"queue {queue.name!r} never has room for {count} messages of {size} bytes together"
@@ -98,8 +99,8 @@ class Places:
         return None
 
     def keep_room(self, needed: Needed) -> None:
-        """Others leave room in the queues of a group that is blocked, if none is kept yet; they would take each place
-        as it comes, and the group would never have all of its own."""
+        """Reserves room in the queues of a blocked group, if no other group has a reservation. Otherwise single
+        messages would take each free place, and the group would never fit."""
         if self.awaiting or not needed.is_group:
             return
         found = list(self._without_room(needed))

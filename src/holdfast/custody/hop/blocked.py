@@ -8,7 +8,7 @@ from typing import Final
 from uuid import UUID
 
 ASIDE_MAX: Final = 20_000
-"""Messages that one sender puts aside, unsent; more than what may wait at a destination for one missing number."""
+"""Messages that one sender puts aside unsent: more than may wait at a destination for one missing number."""
 
 
 @dataclass(slots=True)
@@ -19,16 +19,16 @@ class Blocked:
     lowest: int
     """The lowest number that was tried."""
     since: float
-    """When the first of them was not taken."""
+    """When the first of them was refused."""
     aside: dict[int, int] = field(default_factory=dict)
     attempts: int = 0
     no_place: bool = False
-    """Its time had come when as many were in doubt as may be: it is next as soon as one is answered."""
+    """Its retry was due while the maximum number was in doubt: it is next as soon as one is answered."""
     probe: int | None = None
-    """The last sequence that is tried now."""
+    """The last sequence of the current try."""
     window: int = 1
-    """How many are tried next, the lowest numbers: one, then twice as many each time that all were taken; of large ones
-    as many as one turn sends."""
+    """How many are tried next, the lowest numbers first: one, then twice as many each time that all were accepted; of
+    large ones as many as one turn sends."""
 
 
 def aside_of(blocked: dict[UUID, Blocked]) -> int:

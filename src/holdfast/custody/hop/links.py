@@ -22,7 +22,7 @@ from holdfast.peers.peer import REASON_CHARACTERS_MAX, Peer
 from holdfast.settings.limits import Limits
 
 SESSIONS_MAX: Final = 16
-"""Sessions that a node begins on one connection for its links; two hold what one neighbour usually gets."""
+"""Sessions that a node begins on one connection for its links; two suffice for the links to a usual neighbour."""
 
 KEY_BYTES_MAX: Final = 390
 """A hop's key, made of two names: what a key of the store's small tables holds (engine/port.py), with its kind."""
@@ -31,16 +31,16 @@ TURN_S: Final = 1.0
 """How long a destination keeps its link while others wait for one."""
 
 YIELD_S: Final = 5.0
-"""How long a link that gives its place up waits for what it sent to be answered."""
+"""How long a link that gives up its place waits for the answers to its transfers."""
 
 LOOK_S: Final = 0.25
-"""How often the links are looked through while a destination waits."""
+"""How often the links are checked while a destination waits."""
 
 REFUSED_S: Final = 30.0
 """How long, after a neighbour refused a link, the number of links that it had then is the limit."""
 
 SPELT_OUT_BYTES: Final = 48
-"""A longer destination is said in the link's properties alone: the attach fits the smallest frame there is."""
+"""A longer destination is only in the link's properties, so that the attach fits the smallest frame."""
 
 WARN_S: Final = 60.0
 """The shortest time between two warnings that destinations take turns."""
@@ -54,15 +54,14 @@ def name_and_source(destination: str, epoch: UUID) -> tuple[str, str | None]:
 
 
 def hop_key(neighbour: str, destination: str) -> bytes:
-    """Under which a receiver's state is kept in the store."""
+    """The key of a receiver's state in the store."""
     key = f"{neighbour}\0{destination}".encode()
     return key if len(key) <= KEY_BYTES_MAX else sha256(key).digest()
 
 
 def control_session(peer: Peer) -> Session | None:
-    """The session of the control link; None where it is the peer's own, which has not begun it yet.
-
-    Who dials begins one at once. Of a connection that has a single channel it is the only one.
+    """The session of the control link; None if the peer begins it and has not done so yet. The side that dials begins
+    one at once. On a connection with a single channel it is the only session.
     """
     engine = peer.amqp
     sessions = [session for session in engine.sessions if session.usable]
@@ -73,7 +72,7 @@ def control_session(peer: Peer) -> Session | None:
 
 
 class TakesTurns:
-    """The part of a custody sender that gives its link up so that another destination can have one."""
+    """The part of a custody sender that gives up its link so that another destination can have one."""
 
     clock: Clock
     hop: HopState
@@ -86,26 +85,26 @@ class TakesTurns:
     open: bool
     active: bool
     large: object | None
-    """The large message that is on its way out; None where none is."""
+    """The large message that is being sent; None if there is none."""
     wants: Callable[[], int]
     room_bytes: Final = READ_BYTES
     deferred: Final = False
 
     def __init__(self) -> None:
         self.yields_at: float | None = None
-        """Since when it sends nothing more, for another destination to have its link."""
+        """Since when it has sent nothing more, so that another destination gets its link."""
 
     def attach(self, peer: Peer, session: Session) -> None:
-        """It has a place for its link, in that session."""
+        """Attaches its link in that session."""
         raise AssertionError("custody/hop/sender.py attaches")
 
     def will_want(self) -> int:
-        """Its connection has no budget of a turn."""
+        """Its connection has used up its budget of the turn."""
         return self.wants()
 
     @property
     def may_attach(self) -> bool:
-        """Whether it has no link, and nothing keeps it from one."""
+        """Whether it has no link and may attach one."""
         return self.active and self.link is None and self.retry_at is None and self.hop.takes(self.destination)
 
     @property
@@ -115,11 +114,11 @@ class TakesTurns:
 
     @property
     def is_idle(self) -> bool:
-        """Whether its link has nothing to send and waits for no answer; others may have its place."""
+        """Whether its link has nothing to send and waits for no answer, so that others may have its place."""
         return self.open and not self.in_doubt and (not self.active or not self.queue.messages)
 
     def begin_to_yield(self, now: float) -> None:
-        """Others wait for its place: nothing more is sent, and once all is answered the link goes."""
+        """Others wait for its place: sends nothing more, and detaches once everything is answered."""
         self.yields_at = now
         self.open = False
         if not self.in_doubt:
@@ -150,15 +149,15 @@ class HopLinks:
         self.peer: Peer | None = None
         self.sessions: list[Session] = []
         self.holding: dict[TakesTurns, float] = {}
-        """Those that have a link, or the right to one, and since when."""
+        """Senders that have a link or were granted one, and since when."""
         self.ready: dict[TakesTurns, None] = {}
-        """Those that have something to send and no link, the one that has waited longest first."""
+        """Senders with something to send and no link, the one that has waited longest first."""
         self.due_at: float | None = None
         self._refused_at: float | None = None
         self._refused_count = 0
         self._warned_at: float | None = None
         self._refusals: dict[TakesTurns, str] = {}
-        """Senders whose link the neighbour refused on this connection, the last time that they asked, and why."""
+        """Senders whose last attach the neighbour refused on this connection, with the reason."""
 
     def begin(self, peer: Peer, session: Session) -> None:
         """A connection whose control link is on `session`."""
@@ -167,7 +166,7 @@ class HopLinks:
         self.sessions = [session]
 
     def end(self) -> None:
-        """The connection is gone."""
+        """The connection has ended."""
         self.peer = None
         self.sessions = []
         self.holding.clear()
@@ -219,7 +218,7 @@ class HopLinks:
     # ------------------------------------------------------------------------------------------------ who has one
 
     def ask(self, sender: TakesTurns) -> None:
-        """The sender has no link and wants one: now, or when its turn comes."""
+        """The sender has no link and needs one: attaches it now, or when its turn comes."""
         peer = self.peer
         if peer is None or sender in self.holding:
             return
@@ -246,7 +245,7 @@ class HopLinks:
         sender.attach(peer, session)
 
     def gone(self, sender: TakesTurns, error: Error | None) -> None:
-        """Its link is over, and its place free. `error`: the neighbour's, with which it refused the link."""
+        """Its link has ended, and its place is free. `error`: with which the neighbour refused the link."""
         self.holding.pop(sender, None)
         self._refusals.pop(sender, None)
         if error is not None:
@@ -260,7 +259,7 @@ class HopLinks:
     # ------------------------------------------------------------------------------------------------ time
 
     def tick(self, now: float) -> None:
-        """Gives free places to those that wait, and has others give theirs up."""
+        """Gives free places to senders that wait, and asks others to give up theirs."""
         if self.due_at is None or now < self.due_at:
             return
         self.due_at = None
@@ -297,7 +296,8 @@ class HopLinks:
                 wanted -= 1
 
     def refusals(self) -> Iterator[tuple[str, str]]:
-        """Destinations for which the neighbour takes nothing, though something waits, each with a line about it."""
+        """Destinations with waiting messages for which the neighbour accepts nothing, each with a line for the
+        operator."""
         for sender, reason in list(self._refusals.items()):
             if sender.open or not sender.active:
                 del self._refusals[sender]

@@ -1,7 +1,7 @@
 """A neighbour as the next hop of messages: its custody senders and their links, which outlive sessions.
 
-Rules of this file: a session sets it from above, by `session_up` and `session_lost`; it asks of the session only what
-`joined`, or the call, was given.
+Rules of this file: the session calls `session_up` and `session_lost`; this file uses of the session only what `joined`,
+or the call, was given.
 """
 
 from collections.abc import Callable, Iterable, Set
@@ -19,7 +19,7 @@ from holdfast.peers.peer import Peer
 from holdfast.schema import is_whole_within
 
 RECEIPTS_MAX: Final = 1_000
-"""Marks told in one control message."""
+"""Marks in one control message."""
 
 Mark = tuple[str, UUID, int]
 """(destination, origin, mark): all of that origin's messages up to that number are stored at the destination."""
@@ -39,16 +39,16 @@ class NextHop(HopState):
         self.senders: dict[str, CustodySender] = {}
         self.links = HopLinks(parts.config.limits, parts.clock, parts.log, self)
         self.told: dict[tuple[str, UUID], int] = {}
-        """(destination, origin) -> the last mark told in this session."""
+        """(destination, origin) -> the last mark sent in this session."""
         self.brings: dict[tuple[UUID, str], None] = {}
-        """(origin, destination) of what it was the last to bring."""
+        """(origin, destination) pairs whose last message came from it."""
         self.tell_version: Callable[[], None] = lambda: None
-        """Our forwarding table is another one: what we sent back may be tried again."""
+        """Sends the version of our changed forwarding table, so that the neighbour tries again what we sent back."""
 
     def joined(
         self, *, stir: Callable[[], None], tell_version: Callable[[], None], features: Callable[[], Set[str]]
     ) -> None:
-        """What its session does for it, and knows."""
+        """Sets the functions of its session."""
         self.stir = stir
         self.features = features
         self.tell_version = tell_version
@@ -60,7 +60,7 @@ class NextHop(HopState):
         self.peer = peer
 
     def session_lost(self) -> None:
-        """Its connection is gone, or is given up; before or after it was Established."""
+        """Its connection has ended or was given up, before or after it was Established."""
         self.peer = None
         self.links.end()
         for sender in self.senders.values():
@@ -68,13 +68,13 @@ class NextHop(HopState):
             sender.retry_at = None
 
     def links_lost(self) -> None:
-        """As `session_lost`, where that may have been done in part; who waits to try again does so still."""
+        """As `session_lost`, if that may have been done in part; senders that wait to try again still do."""
         self.peer = None
         for sender in self.senders.values():
             sender.lost()
 
     def recover(self, *, stopping: bool) -> None:
-        """After a failure was contained: does what it may have kept from being done."""
+        """After a contained failure: completes steps that it may have interrupted."""
         for sender in self.senders.values():
             sender.cursor.recover()  # first: a sender that only one of its tables knows is then in neither
             if sender not in sender.cursor.consumers and not stopping:
@@ -82,7 +82,8 @@ class NextHop(HopState):
             sender.recover()
 
     def sender_to(self, destination: str) -> None:
-        """Makes sure that the transmission queue for `destination` has its pump towards this neighbour."""
+        """Returns the sender that pumps the transmission queue for `destination` to this neighbour; created if
+        needed."""
         sender = self.senders.get(destination)
         if sender is None:
             queue = self._parts.catalog.transmission(destination)
@@ -113,23 +114,22 @@ class NextHop(HopState):
         self.unanswered.pop(sender, None)
 
     def backlog_bytes(self) -> int:
-        """What is queued for destinations whose next hop it is."""
+        """Bytes queued for destinations whose next hop it is."""
         return sum(sender.queue.bytes_held for sender in self.senders.values() if sender.active)
 
     # ------------------------------------------------------------------------------------------------ marks
 
     def tell_marks(self, send: Send) -> None:
-        """What came by this neighbour is on disk here up to some mark: tells those that it has not been told in this
-        session, RECEIPTS_MAX at most."""
+        """Sends the neighbour marks of messages that it brought and that were not yet sent in this session, at most
+        RECEIPTS_MAX."""
         rows = self._marks_to_tell(at_first=False)
         if rows:
             self._tell(send, {"kind": "marks"}, rows, reserve=CONTROL_RESERVE)
 
     def tell_hello(self, send: Send, hello: dict[str, Any]) -> bool:
-        """Says `hello`, with RECEIPTS_MAX marks at most; of those of its own store what is more goes ahead. A store
-        that was put back must hear of all of them before it sends, which it does from the hello on.
-
-        False where it gives no credit for all: to be called again once it does, and goes on then.
+        """Sends `hello`, with at most RECEIPTS_MAX marks; further marks of the neighbour's own store precede it. A
+        restored store must get all of them before it sends messages, which it may do after the hello. False if the
+        credit does not suffice: call again once there is credit, and it continues.
         """
         while True:
             rows = self._marks_to_tell(at_first=True)
@@ -150,7 +150,7 @@ class NextHop(HopState):
         return True
 
     def hear_marks(self, marks: object) -> None:
-        """Rows of a control message, as they came; what is no mark is passed over."""
+        """Handles rows of a control message as they were received; malformed marks are ignored."""
         for row in marks[:RECEIPTS_MAX] if isinstance(marks, list) else []:
             if not isinstance(row, list) or len(row) != 3:
                 continue
@@ -174,9 +174,9 @@ class NextHop(HopState):
             self.links.tick(now)
 
     def next_deadlines(self) -> list[float | None]:
-        """When `tick` is wanted, while the session is Established: each sender's moment, and the links'."""
+        """When `tick` is wanted while the session is Established: the deadlines of the senders and of the links."""
         return [*(sender.next_deadline() for sender in self.timed), self.links.due_at]
 
     def unanswered_at(self) -> float | None:
-        """Since when nothing of what was sent was answered; None where nothing waits for an answer."""
+        """Since when no transfer was answered; None if none waits for an answer."""
         return min(self.unanswered.values(), default=None)

@@ -1,9 +1,10 @@
-"""Messages larger than the neighbour takes that is their next hop: each becomes a dead letter, and a tombstone goes on
-in its place (CUSTODY, end to end 3).
+"""Messages larger than their next hop accepts: each becomes a dead letter, and a tombstone replaces it (CUSTODY, end to
+end 3).
 
-Rules of this file: what there is no room for yet, or no share of the turn, stays in the hands of its custody sender,
-unsent, and what is behind it goes on; a batch that no disk takes would hold up everybody's. So does what another
-neighbour was sent before the way changed, as long as that one may still answer: it would be delivered as well.
+Rules of this file: a message for which there is no room yet, or no share of the turn, stays with its custody sender,
+unsent, and the messages behind it pass; a batch that the disk refuses would delay all others. A message that was sent
+to another neighbour before the route changed also stays, as long as that neighbour may still answer: otherwise it could
+be delivered as well.
 """
 
 from collections.abc import Iterator
@@ -19,14 +20,14 @@ from holdfast.custody.hop.state import HopState
 from holdfast.engine.clock import Clock
 
 AGAIN_S: Final = 1.0
-"""How long it is until room is looked for again."""
+"""Seconds until room is checked again."""
 
 NEXT_S: Final = 0.02
-"""How long it is until the commit that is gathered may be another one."""
+"""Seconds until a new commit may be gathered."""
 
 
 class Holder(Protocol):
-    """The custody sender that has them in its hands."""
+    """The custody sender that holds them."""
 
     hop: HopState
     destination: str
@@ -36,24 +37,24 @@ class Holder(Protocol):
 
     @property
     def may_be_answered(self) -> bool:
-        """Whether an answer to what it has in doubt may come."""
+        """Whether its transfers in doubt may still be answered."""
 
     def beside(self) -> "Iterator[Holder]":
         """The senders to the same destination by other neighbours."""
 
     def in_hands(self, sequence: int) -> bytes | None:
-        """That entry, if it is this sender's own."""
+        """The entry, if this sender holds it."""
 
     def requeue(self, sequences: list[int]) -> None:
-        """Those that are its own still go back to their places."""
+        """Requeues those that it still holds."""
 
     def schedule(self) -> None:
-        """It has something to do at a moment of its own."""
+        """Requests a tick at a time of its own."""
 
 
 class Oversized:
-    """Those of one custody sender, in the order in which they were found. It is told whose they are with each call: a
-    sender is freed with its queue, by reference counts alone."""
+    """The oversized messages of one custody sender, in the order in which they were found. Each call passes the sender,
+    so that reference counts alone free a sender with its queue."""
 
     def __init__(self, dead_lettering: DeadLettering, clock: Clock) -> None:
         self._dead_lettering = dead_lettering
@@ -62,7 +63,7 @@ class Oversized:
         self.due = 0.0
 
     def add(self, sender: Holder, sequence: int, value: bytes) -> None:
-        """The sender has taken it, and its link does not."""
+        """Adds an entry that the sender holds and its link cannot carry."""
         if self.sequences or self._must_wait(value) or answer_awaited(sender, sequence):
             self.sequences[sequence] = None
             sender.schedule()
@@ -70,8 +71,8 @@ class Oversized:
             self._end(sender, sequence, value)
 
     def step(self, sender: Holder, now: float) -> None:
-        """Ends those that there is room for, a turn's share at most. What has become something else meanwhile, as by
-        its time to live, goes back to its place."""
+        """Dead-letters those for which there is room, at most a turn's share. Entries that have changed meanwhile, for
+        example expired, are requeued."""
         if not self.sequences or now < self.due:
             return
         changed: list[int] = []
@@ -95,13 +96,13 @@ class Oversized:
         sender.requeue(changed)
 
     def clear(self) -> list[int]:
-        """Forgets them; what there was."""
+        """Forgets all of them and returns them."""
         sequences = [*self.sequences]
         self.sequences.clear()
         return sequences
 
     def _must_wait(self, value: bytes) -> bool:
-        """Whether it is not its time yet; then `due` says when that is asked again."""
+        """Whether it must wait; then `due` is set to the next try."""
         if not self._dead_lettering.has_room_for_dead_letter(len(value)):
             self.due = self._clock.now + AGAIN_S
             return True
@@ -121,7 +122,8 @@ class Oversized:
 
 
 def answer_awaited(sender: Holder, sequence: int) -> str | None:
-    """The neighbour that was sent the entry before the way changed, and that may still say that it has stored it."""
+    """The neighbour to which the entry was sent before the route changed, and which may still answer that it has stored
+    it."""
     return next((other.hop.name for other in _awaited(sender) if sequence in other.in_doubt.values()), None)
 
 

@@ -1,7 +1,7 @@
-"""The hop's sender to a root whose rates this node keeps to (docs/pacing.md).
+"""The hop's sender to a root whose rates this node follows (docs/pacing.md).
 
-Rules of this file: the rate is for this node's own messages alone; those of others that it passes on go as ever. Own
-ones that may not leave yet wait in the sender's hands, in their order, so that the others pass them.
+Rules of this file: the rate applies only to this node's own messages; forwarded messages are sent as usual. Own
+messages that may not leave yet wait in this sender, in order, so that forwarded ones pass them.
 """
 
 from collections.abc import Sequence
@@ -18,17 +18,18 @@ from holdfast.pacing.pacer import Pacer
 from holdfast.peers.peer import Peer
 
 WAITING_MAX: Final = 1_000
-"""Own messages that wait in one sender's hands. Behind more of them others' messages wait, too."""
+"""Own messages that wait in one sender. Behind more of them forwarded messages wait, too."""
 
 TURN_MAX: Final = 256
-"""Messages that one turn sends of those that waited."""
+"""Waiting messages that one turn sends."""
 
 TRY_S: Final = 0.05
-"""How long it waits where the rate allows a message and the link does not; credit and answers come at once."""
+"""Seconds until the next try if the rate allows a message and the link does not; new credit and answers cause a try at
+once."""
 
 
 class PacedSender(CustodySender):
-    """`waiting`: sequences of own messages in its hands that the rate does not allow yet, the next one first."""
+    """`waiting`: sequences of own messages that it holds until the rate allows them, the next one first."""
 
     def __init__(
         self, parts: HopParts, hop: HopState, places: HopLinks, destination: str, queue: Queue, pacer: Pacer
@@ -63,8 +64,8 @@ class PacedSender(CustodySender):
             self._send_own(sequence, value)
 
     def _send_own(self, sequence: int, value: bytes, *, waited: bool = False) -> None:
-        """The rate allows it; `waited`: and did not before. Of one that has expired only its end goes, which counts
-        nothing."""
+        """Sends an own message that the rate allows; `waited`: whether it had to wait. For an expired one a tombstone
+        is sent, which does not count."""
         size = 0 if self.queue.expired(value) else packed.size_of(value)
         number = self.number
         super()._send(sequence, value)
@@ -85,7 +86,7 @@ class PacedSender(CustodySender):
         return origin.bytes != self._own() or (not self.waiting and self.pacer.ready(self.clock.now))
 
     def _send_waiting(self, now: float) -> None:
-        """Those that the rate and the link allow, TURN_MAX and PUMP_BYTES in a turn at most."""
+        """Sends waiting messages as far as the rate and the link allow, at most TURN_MAX and PUMP_BYTES in a turn."""
         left, bytes_left = TURN_MAX, PUMP_BYTES
         while self.waiting and left > 0 and bytes_left > 0 and self.pacer.ready(now):
             if super().wants() <= 0:
@@ -104,13 +105,13 @@ class PacedSender(CustodySender):
     # ------------------------------------------------------------------------------------------------ time
 
     def _try_soon(self) -> None:
-        """Another rate holds, or the link takes more: those that wait are tried as soon as the rate allows it."""
+        """The rate changed, or the link accepts more: waiting messages are tried as soon as the rate allows it."""
         if self.waiting:
             self.due = self.pacer.ready_at(self.clock.now)
             self.schedule()
 
     def paced(self) -> None:
-        """Another rate holds."""
+        """The rate has changed."""
         self._try_soon()
 
     @property

@@ -1,6 +1,6 @@
-"""How far each hop to this node has come, as it is on disk: what a sender that asks is told (CUSTODY, hop 2).
+"""The stored progress of each hop to this node, which answers a sender's attach (CUSTODY, hop 2).
 
-Rules of this file: how far a hop has come is stored with what came.
+Rules of this file: progress is stored in the same batch as the messages.
 """
 
 from collections.abc import Mapping
@@ -33,8 +33,8 @@ class HopProgress:
         self.stored.update(turn.hops)
 
     def forget(self, destination: str) -> None:
-        """Its node left: nothing is kept of hops to that destination, or from that node, that have no link. A sender
-        that goes on with one all the same is told nothing, and sends again what it has not retired."""
+        """Its node left: forgets hops to that destination, or from that node, that have no link. If a sender continues
+        such a hop, the answer has no progress, and the sender sends again what it has not retired."""
         name, node = destination.encode(), node_of(destination).encode()
         shortened = {hop_key(neighbour, destination) for neighbour in self._hops}
         for key in {**self._ledger.hops, **self.stored}:

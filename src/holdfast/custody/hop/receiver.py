@@ -1,7 +1,7 @@
-"""The hop's other end: what a neighbour hands to us for one destination (CUSTODY, "The hop").
+"""The receiving end of a hop: a neighbour's messages for one destination (CUSTODY, "The hop").
 
-Rules of this file: a receiver keeps (epoch, last stored) and nothing else, written with the entries; numbers are
-decided in order, and a failed one fails every later of its epoch.
+Rules of this file: a receiver stores only (epoch, last stored), in the batch of the entries; numbers are decided in
+order, and a failed one fails every later one of its epoch.
 """
 
 from collections.abc import Callable, Mapping
@@ -39,7 +39,7 @@ from holdfast.state.turns import Turns
 
 @dataclass(frozen=True, slots=True)
 class ReceiverParts(IncomingParts):
-    """What all of them use. `hops`: by neighbour. `hop_stored`: by the key of a hop, (epoch, last stored) as it is on
+    """What all receivers use. `hops`: by neighbour. `hop_stored`: by the key of a hop, (epoch, last stored) as it is on
     disk."""
 
     config: NodeConfig
@@ -53,12 +53,12 @@ class ReceiverParts(IncomingParts):
     hops: Mapping[str, HopState]
     hop_stored: dict[bytes, tuple[bytes, int]]
     root_credit: Callable[[str, str, int], int] | None
-    """Of a root that gives rates: the credit that a neighbour's link to one of its virtual hosts may have, of the most
-    that any may."""
+    """At a root that gives rates: the credit of a neighbour's link to one of its virtual hosts, given the maximum for
+    any link."""
 
 
 class CustodyReceiver(Intake):
-    """The neighbour's end of its hop to us for `destination`: this node, or one that it forwards to."""
+    """The receiver of a neighbour's hop for `destination`: this node, or one that it forwards to."""
 
     keeps_faulty = True
     parts: ReceiverParts
@@ -75,7 +75,7 @@ class CustodyReceiver(Intake):
         self.host = host_of(destination)
         self.in_transit = node_of(destination) != parts.config.name
         self.way: tuple[int, UUID] | None = None
-        """The origin last noted as coming this way, and when, as `Receipts.ways` counts."""
+        """The origin last recorded as arriving by this link, and when, as `Receipts.ways` counts."""
         self.onward: Queue | None = None
         """The transmission queue that it fills, in transit."""
         self.epoch = epoch
@@ -85,11 +85,12 @@ class CustodyReceiver(Intake):
         link.tells_begin = True
         self.failed = False
         self.reduced = False
-        """Its credit was reduced in this epoch, which happens once: the sender does not know yet, and goes on."""
+        """Whether its credit was reduced in this epoch, which happens once: the sender does not know yet, and
+        continues."""
         self.fenced = False
 
     def answer(self, continues: object) -> None:
-        """Runs once all that the older link had brought is on disk or thrown away (CUSTODY, hop 2)."""
+        """Answers the attach; called once everything from the older link is on disk or dropped (CUSTODY, hop 2)."""
         if self.fenced or self.link.detached:
             self.peer.refuse_detached(self.link)
             return
@@ -131,11 +132,11 @@ class CustodyReceiver(Intake):
             del self.parts.links.custody_receivers[self.key]
 
     def refused(self, deliveries: list[int], outcome: object = None) -> None:
-        self.settle(deliveries, Released())  # first: the lowest that was not taken is told first
+        self.settle(deliveries, Released())  # first: the lowest that was not accepted is released first
         self.fail()
 
     def fence(self) -> None:
-        """A newer link speaks for this hop, or this one is gone: nothing more of it is taken."""
+        """A newer link serves this hop, or this link has ended: accepts nothing more from it."""
         if not self.fenced:
             self.parts.hops[self.neighbour].messages_in += self.taken
         self.fenced = True
@@ -150,13 +151,13 @@ class CustodyReceiver(Intake):
         self.fence()
 
     def fail(self) -> None:
-        """A number cannot be stored: it and every later one of this epoch go back; the sender begins a new one."""
+        """A number cannot be stored: releases it and every later one of this epoch; the sender begins a new epoch."""
         self.failed = True
         self._fail_growing()
         self.settle(self.clear_parked(), Released())
 
     def _fail_growing(self) -> None:
-        """What is under way is read to its end, and goes back then."""
+        """Deliveries in progress are read to their ends, and then released."""
         growing = self.growing
         if growing is not None:
             growing.fail(conditions.ILLEGAL_STATE, "an earlier number was not taken")
@@ -177,7 +178,8 @@ class CustodyReceiver(Intake):
         self._reduce_credit()
 
     def _reduce_credit(self) -> None:
-        """A message found no place to wait: the hop may have as many as wait now. Once in an epoch, which it ends."""
+        """A message found no place to wait: limits the hop's credit to the number that wait now. Once in an epoch,
+        which it ends."""
         if not (self.reduced or self.failed):
             self.reduced = True
             self.parts.forwarding.hop_credits.overflowed(self.key, len(self.parked))
@@ -189,7 +191,7 @@ class CustodyReceiver(Intake):
         super().delivered_all(run)
 
     def _take_run(self, run: Deliveries) -> int:
-        """Takes the first of `run` at once where they are as usual; returns how many. The others go one by one."""
+        """Accepts the first plain messages of `run` at once; returns how many. The others are handled singly."""
         forwarding = self.parts.forwarding
         if not self.in_transit or self.fenced or self.failed or self.parked or run.settled:
             return 0
@@ -237,8 +239,8 @@ class CustodyReceiver(Intake):
             self._look_at_growing()
 
     def begun(self, event: DeliveryBegun) -> None:
-        """The first frame of a message says how long it is: what there is no room for goes back before the rest has
-        come over a thin link. Not before what came before it: the lowest number that was not taken is told first."""
+        """The first frame of a message has its length: a message without room is released before the rest arrives over
+        a slow link. But not before earlier messages: the lowest number that was not accepted must be released first."""
         size = carried.length_of(event.payload)
         if self.failed:
             self._give_back_unfinished(event.delivery_id)
@@ -247,7 +249,7 @@ class CustodyReceiver(Intake):
             self._give_back_unfinished(event.delivery_id)
 
     def _look_at_growing(self) -> None:
-        """What has come of it in part, and cannot be taken, goes back as soon as that is known."""
+        """Releases a partly received message as soon as it is known that it cannot be accepted."""
         growing = self.growing
         if growing is not None and growing.outcome is not None and self.parked and self.parked[0] is growing:
             self.parts.incidents.found_no_room(self.neighbour, self.destination, growing.blob.length)
@@ -265,7 +267,7 @@ class CustodyReceiver(Intake):
         return taken
 
     def _end_link(self, error: RemoteProtocolError) -> None:
-        """For what no node sends, or what names a bare message that is not here."""
+        """Ends the link for a transfer that no node sends, or that refers to a bare message that is not kept here."""
         if self.link.detached:
             return
         self.failed = True

@@ -1,7 +1,7 @@
-"""The hop: one AMQP link for each (neighbour, destination), our end towards the neighbour (CUSTODY, "The hop").
+"""The sending end of a hop: one AMQP link for each (neighbour, destination) (CUSTODY, "The hop").
 
-Rules of this file: the map number -> entry lives in memory alone. traffic-control §3.2: the copy stays until the
-neighbour has stored its own (receiver.py).
+Rules of this file: the map number -> entry is in memory only. traffic-control §3.2: the copy stays until the neighbour
+has stored its own (receiver.py).
 """
 
 import sys
@@ -52,16 +52,17 @@ DESTINATION: Final = Symbol("holdfast:destination")
 LAST_STORED: Final = Symbol("holdfast:last-stored")
 
 RUN_LEAST: Final = 3
-"""Entries alike that go one by one all the same; more of them begin together."""
+"""Similar entries up to which each is sent singly; more are sent as a run."""
 NO_FORMAT: Final = bytes(4)
 
 RETRY_S: Final = (1.0, 30.0)
-"""How long a sender waits where a number, or, longer each time up to the second, the link itself was refused."""
+"""Seconds that a sender waits after a number was refused, and, increasing up to the second value, after the link itself
+was refused."""
 
 
 @dataclass(frozen=True, slots=True)
 class HopParts:
-    """What all senders of a node use. `new_uuid` names epochs. `pacers`: by root whose rates are kept to."""
+    """What all senders of a node use. `new_uuid` draws epochs. `pacers`: by root whose rates this node follows."""
 
     config: NodeConfig
     clock: Clock
@@ -78,15 +79,14 @@ class HopParts:
 
 
 class CustodySender(TakesTurns):
-    """Our end towards the neighbour of `hop` for `destination`; a consumer on the transmission queue's cursor.
+    """The sender to the neighbour of `hop` for `destination`; a consumer on the transmission queue's cursor. It
+    outlives its links: it keeps transfers in doubt until the next answer says how far the neighbour has stored. Only
+    the next hop's sender takes entries (`active`). The sender of a former next hop returns all entries, which are sent
+    again by the new route; a late answer to it still retires its entries, wherever they are by then.
 
-    It outlives its links: what is in doubt stays its own until the next answer says how far the neighbour stored.
-    Only the next hop's sender takes entries (`active`). One that was it before gives all back, which goes again by
-    the new way; an answer that it still gets retires what it speaks of, wherever that entry is by then.
-
-    Where a number was not taken, what else is queued of its origin is put aside, so that other origins flow on, and
-    the lowest number of it is tried alone, later each time: it is the missing one, if that is here at all. Once it is
-    taken the next ones follow.
+    If a number was refused, the other queued messages of its origin are put aside, so that other origins pass, and the
+    lowest number of that origin is tried alone, at growing intervals: it is the missing one, if that is here at all.
+    Once it is accepted the next ones follow.
     """
 
     def __init__(self, parts: HopParts, hop: HopState, places: HopLinks, destination: str, queue: Queue) -> None:
@@ -99,7 +99,7 @@ class CustodySender(TakesTurns):
         self.queue = queue
         self.excluded: set[int] = set()
         self.bytes_max = UNLIMITED
-        """What is too large for the neighbour is taken all the same, and becomes a dead letter."""
+        """Unlimited: a message that is too large for the neighbour is taken too, and becomes a dead letter."""
         self.peer: Peer | None = None
         self.link: Sender | None = None
         self.epoch: UUID | None = None
@@ -116,16 +116,16 @@ class CustodySender(TakesTurns):
         self.oversized = Oversized(parts.dead_lettering, parts.clock)
         self.large: LargeSend | None = None
         self.given: Given | None = None
-        """The link's aliases, where the neighbour takes such."""
+        """The link's aliases, if the neighbour accepts aliases."""
         self.bodies: GivenBodies | None = None
-        """The bare messages that its connection shares, where the neighbour keeps such."""
+        """The bare messages that its connection shares, if the neighbour keeps bare messages."""
         self.cursor = queue.shared
         self.cursor.attach(self)
 
     # ------------------------------------------------------------------------------------------------ route
 
     def go(self, peer: Peer | None) -> None:
-        """Its neighbour is the next hop for the destination. `peer`: the connection, if the session is up."""
+        """Starts: its neighbour is the next hop for the destination. `peer`: the connection, if the session is up."""
         if not self.active:
             self.active = True
             self.queue.touch()
@@ -133,7 +133,8 @@ class CustodySender(TakesTurns):
             self.places.ask(self)
 
     def stop(self) -> None:
-        """Another neighbour is the next hop now. Transfers in doubt are remembered: they may still be answered."""
+        """Stops: another neighbour is the next hop. Transfers in doubt are remembered, because they may still be
+        answered."""
         if not self.active:
             return
         self.active = False
@@ -149,7 +150,7 @@ class CustodySender(TakesTurns):
         self.requeue([sequence for sequence, acquired in self.cursor.acquired.items() if acquired.consumer is self])
 
     def requeue(self, sequences: list[int]) -> None:
-        """Those of `sequences` that are still this sender's own go back to their places."""
+        """Requeues those of `sequences` that this sender still holds."""
         self.cursor.requeue([sequence for sequence in sequences if self._has(sequence)], failed=False)
 
     def _has(self, sequence: int) -> bool:
@@ -157,7 +158,7 @@ class CustodySender(TakesTurns):
         return acquired is not None and acquired.consumer is self
 
     def in_hands(self, sequence: int) -> bytes | None:
-        """That entry, if it is this sender's own."""
+        """The entry, if this sender holds it."""
         return self.queue.value(sequence) if self._has(sequence) else None
 
     def beside(self) -> "Iterator[CustodySender]":
@@ -166,13 +167,13 @@ class CustodySender(TakesTurns):
 
     @property
     def may_be_answered(self) -> bool:
-        """Whether an answer to what it has in doubt may come: the link is there on which that went."""
+        """Whether transfers in doubt may still be answered: the link on which they were sent exists."""
         return self.link is not None
 
     # ------------------------------------------------------------------------------------------------ link
 
     def attach(self, peer: Peer, session: Session) -> None:
-        """Begins a fresh epoch on that connection, continuing the last one if memory still has it."""
+        """Begins a new epoch on that connection, continuing the last one if it is still in memory."""
         assert self.link is None
         self.peer = peer
         self.retry_at = None
@@ -195,7 +196,7 @@ class CustodySender(TakesTurns):
         peer.touch()
 
     def attached(self) -> None:
-        """The neighbour answered: what it has stored leaves, the rest goes again under the new epoch."""
+        """The neighbour answered: retires what it has stored, and sends the rest again under the new epoch."""
         link = self.link
         assert link is not None and self.peer is not None
         limit = link.message_bytes_max
@@ -222,7 +223,7 @@ class CustodySender(TakesTurns):
         self.queue.touch()
 
     def lost(self) -> None:
-        """The link is gone; what is in doubt stays with us until the next answer, and may end there
+        """The link has ended; transfers in doubt are kept until the next answer, and may expire meanwhile
         (custody/expiry.py)."""
         if self.large is not None:
             self.large.close()
@@ -239,7 +240,7 @@ class CustodySender(TakesTurns):
         self.yields_at = self.link = self.peer = None
 
     def recover(self) -> None:
-        """After a failure was contained: entries in its hands of which it knows nothing go back to their places."""
+        """After a contained failure: requeues entries that it holds by the cursor's account and not by its own."""
         held = self._parts.forwarding.returned.get(self.destination)
         aside = [sequence for blocked in self.blocked.values() for sequence in blocked.aside]
         known = {*self.in_doubt.values(), *aside, *self.oversized.sequences, *(() if held is None else held.sequences)}
@@ -306,7 +307,7 @@ class CustodySender(TakesTurns):
         return taken
 
     def _send_run(self, sequences: Sequence[int], values: Sequence[bytes]) -> int:
-        """Sends as many as go at once of entries that are `alike`; returns how many, 0 where each needs a look."""
+        """Sends a run of similar entries; returns how many, 0 if each must be examined singly."""
         link, peer, shared, first = self.link, self.peer, self._parts, values[0]
         assert link is not None and peer is not None
         if not packed.is_plain(first) or first[20:24] != NO_FORMAT or shared.config.telemetry_messages:
@@ -339,7 +340,7 @@ class CustodySender(TakesTurns):
         return sent
 
     def _sharing(self, value: bytes) -> GivenBodies | None:
-        """Where its bare message may be shared with other destinations; None where it goes by itself."""
+        """The bodies of the connection if the entry's bare message may be shared with other destinations; else None."""
         most = self._parts.config.limits.stream_bytes - BESIDE_BYTES  # what comes in parts over there is not kept
         if self.bodies is None or not BODY_BYTES_MIN <= len(value) <= min(most, self.sure_bytes):
             return None
@@ -412,7 +413,7 @@ class CustodySender(TakesTurns):
     # ------------------------------------------------------------------------------------------------ aside
 
     def _block(self, sequence: int | None) -> None:
-        """What `sequence` is of was not taken: its origin waits."""
+        """The message at `sequence` was refused: its origin waits."""
         value = self.queue.value(sequence) if sequence is not None else None
         if value is None or not self.active:
             return
@@ -430,10 +431,9 @@ class CustodySender(TakesTurns):
         blocked.window = 1
 
     def _unblock(self, stored: list[int]) -> None:
-        """What was tried is among what was taken: all of its origin that is aside goes, in the order of its numbers.
-
-        Where the queue has them in that order it hands them out itself. Else the next are tried from here: the queue
-        would begin with one that has no place, and each of them would cost an epoch.
+        """The tried message was accepted: messages of its origin that were put aside are sent, in the order of their
+        numbers. If the queue has them in that order, it hands them out itself. Otherwise the next ones are tried from
+        here, because the queue would begin with one that has no place, and each such try would cost an epoch.
         """
         if not self.blocked:
             return
@@ -460,7 +460,7 @@ class CustodySender(TakesTurns):
         return True
 
     def _try_blocked(self, now: float) -> None:
-        """Sends the lowest numbers of each blocked origin whose time has come, at first one, PUMP_BYTES in a turn."""
+        """Sends the lowest numbers of each blocked origin that is due, at first one, at most PUMP_BYTES in a turn."""
         left = PUMP_BYTES
         for origin, blocked in list(self.blocked.items()):
             if left <= 0:
@@ -496,11 +496,11 @@ class CustodySender(TakesTurns):
 
     @property
     def timed(self) -> bool:
-        """Whether it has something to do at a moment of its own."""
+        """Whether it has a deadline of its own."""
         return self.retry_at is not None or bool(self.blocked or self.oversized.sequences)
 
     def schedule(self) -> None:
-        """From now on `tick` is wanted at a moment of its own."""
+        """Registers that `tick` is wanted at a time of its own."""
         self.hop.timed[self] = None
         self.hop.stir()
 
@@ -517,7 +517,7 @@ class CustodySender(TakesTurns):
         self.queue.touch()
 
     def outcomes(self, contexts: list[Any], state: object, settled: bool, first: int, last: int) -> None:
-        """Accepted numbers leave; a number that was not taken ends the epoch, and all from it on goes again."""
+        """Retires accepted numbers; a refused number ends the epoch, and it and all later ones are sent again."""
         if isinstance(state, Accepted):
             stored = [self.in_doubt.pop(number) for number in contexts if number in self.in_doubt]
             if self.in_doubt:
@@ -570,5 +570,6 @@ class CustodySender(TakesTurns):
 
 
 def may_expire(consumer: object) -> bool:
-    """Whether what is in its hands may end all the same: a sender's, once the session is lost in which it was sent."""
+    """Whether entries held by that consumer may expire: those of a sender, once the session in which they were sent is
+    lost."""
     return isinstance(consumer, CustodySender) and not consumer.open

@@ -1,6 +1,6 @@
 """The hop to one neighbour, as its custody senders see it (CUSTODY, "The hop").
 
-Rules of this file: data. A session sets it from above (next_hop.py); nothing here names the session.
+Rules of this file: data, which a session sets (next_hop.py); nothing here knows the session.
 """
 
 from collections.abc import Callable, Iterable, Set
@@ -13,14 +13,15 @@ from holdfast.peers.peer import Peer
 
 
 class Doubting(Protocol):
-    """A sender of which the neighbour's answer is awaited. `in_doubt`: number -> sequence of what waits for it."""
+    """A sender that awaits the neighbour's answers. `in_doubt`: number -> sequence of each transfer without an
+    answer."""
 
     destination: str
     in_doubt: dict[int, int]
 
 
 class TimedSender(Timed, Protocol):
-    """A sender that may have something to do at a moment of its own."""
+    """A sender that may have a deadline of its own."""
 
     @property
     def timed(self) -> bool: ...
@@ -36,17 +37,17 @@ class HopState:
         self.peer: Peer | None = None
         """The connection of the session that is Established; None while none is."""
         self.unanswered: dict[Doubting, float] = {}
-        """Those that sent something, and since when nothing of it was answered."""
+        """Senders with unanswered transfers, and since when nothing was answered."""
         self.timed: dict[TimedSender, None] = {}
-        """Those that may have something to do at a moment of their own: all are many, and few of them do."""
+        """Senders that may have a deadline of their own: few of many."""
         self.messages_in = self.messages_out = 0
-        """Taken of links that have ended, and stored by the neighbour."""
+        """Messages accepted on links that have ended, and messages that the neighbour has stored."""
         self.messages_shared = 0
-        """Sent without their bare messages, which the neighbour had."""
+        """Messages sent without their bare messages, which the neighbour had."""
         self.features: Callable[[], Set[str]] = frozenset
-        """What the neighbour offers of what this node can."""
+        """Features that both the neighbour and this node offer."""
         self.stir: Callable[[], None] = _nobody
-        """Its next moment may be nearer than was told last."""
+        """Its deadline may have become earlier."""
 
     @property
     def established(self) -> bool:
@@ -57,11 +58,11 @@ class HopState:
         return host_of(destination) in self.hosts
 
     def takes(self, destination: str) -> bool:
-        """Whether they may, and the neighbour's version knows such destinations, as far as it has said what it is."""
+        """Whether they may, and the neighbour supports such destinations, as far as its features are known."""
         if not host_of(destination):
             return "@" not in destination
         return self.may_have(destination) and HOSTS in self.features()
 
 
 def _nobody() -> None:
-    """Stands for a session until there is one."""
+    """The placeholder until there is a session."""

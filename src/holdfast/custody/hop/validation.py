@@ -1,4 +1,4 @@
-"""What holds of custody's senders to a neighbour, after every event (docs/adr/0020).
+"""Invariants of custody's senders to a neighbour (docs/adr/0020).
 
 Rules of this file: reads, never changes; BrokenInvariant says what contradicts what.
 """
@@ -16,7 +16,7 @@ from holdfast.state.catalog import Catalog
 def senders(
     hop: NextHop, connections: Connections, catalog: Catalog, forwarding: Forwarding, *, stopping: bool
 ) -> None:
-    """What is in doubt is told by a link, or waits for one."""
+    """Transfers in doubt belong to a link, or wait for one."""
     for destination, sender in hop.senders.items():
         _sender(
             sender, f"neighbour {hop.name}: custody for {destination}", connections, catalog, forwarding,

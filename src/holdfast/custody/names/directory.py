@@ -1,4 +1,4 @@
-"""What custody asks of the node's routing, which is above it (peering/routes.py); without a topology there is none."""
+"""What custody uses of the node's routing, a higher package (peering/routes.py); without a topology there is none."""
 
 from typing import Protocol
 from uuid import UUID
@@ -9,7 +9,7 @@ class Directory(Protocol):
 
     @property
     def version(self) -> int:
-        """Another one, another table."""
+        """Changes with the table."""
 
     def knows(self, name: str) -> bool:
         """Whether a node of that name is in the topology."""
@@ -18,10 +18,10 @@ class Directory(Protocol):
         """Whether that node says that it takes no new messages."""
 
     def name_of_store(self, store: UUID) -> str | None:
-        """The node that has, or had, that store, by its own record; None where no record says so."""
+        """The node that has, or had, that store, by its own record; None if there is no such record."""
 
     def shortest_from(self, origin: str) -> tuple[str, ...] | None:
-        """The nodes on the shortest path from there to this node, both among them; None where none is known."""
+        """The nodes on the shortest path from there to this node, with both ends; None if none is known."""
 
     def ask_sync(self, reason: str) -> None:
-        """Compares the records with a neighbour's soon: for that reason some may be missing."""
+        """Requests a comparison of records, because for that reason some may be missing."""

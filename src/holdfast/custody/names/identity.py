@@ -1,8 +1,8 @@
 """The identities that this node gives, and how a store that was rolled back gets a new UUID (CUSTODY, "Names").
 
-Rules of this file: entries stored by the earlier life keep the identity they have; only what this life numbered
-with a rolled-back counter, and has not sent, is numbered anew. What was sent may be stored already where it went, and
-leaves once that is answered: under another number it would be waited for in vain.
+Rules of this file: entries stored before this start keep their identities; only entries that this run numbered with a
+rolled-back counter, and has not sent, get new numbers. A sent entry may be stored at the next node already, and leaves
+when that is answered; under a new number the destination would wait for the old one for ever.
 """
 
 from collections.abc import Callable, Mapping
@@ -30,29 +30,29 @@ from holdfast.state.turns import Turn, Turns, Undone
 
 RENEW_COUNT: Final = 500
 RENEW_BYTES: Final = 4 * 1024 * 1024
-"""What one turn numbers anew at most, and one read more (ADR 0013)."""
+"""Bytes that one turn renumbers at most, and one read more (ADR 0013)."""
 
 RENEW_ROOM_BYTES: Final = 64 * 1024
-"""Below that a store that was put back numbers nothing anew for now."""
+"""Room below which a restored store postpones renumbering."""
 
 
 class Former(NamedTuple):
-    """Who a store was before this life found that it needed a new UUID, and why."""
+    """The UUID that a store had before this start gave it a new one, and why."""
 
     uuid: UUID
     why: str
 
 
 def begin_anew(store: Tables, name: str) -> Former | None:
-    """Before anything is read of a store that is a copy, or another node's: it gets a UUID of its own (ADR 0025).
-
-    Of a copy the catalog finds that its tables speak of another store, and begins numbers and queues' UUIDs anew. One
-    that has another name now begins its numbers anew at once, and keeps its queues.
+    """Gives a store that is a copy, or another node's, a new UUID before anything is read from it (ADR 0025). For a
+    copy, the catalog finds that its tables name another store, and gives new numbers and queue UUIDs. A store of a
+    renamed node begins new numbers at once, and keeps its queues.
     """
     former = store.uuid
 
     def copied(fresh: UUID) -> Rows:
-        """An earlier version's tables do not say whose they are: it is said before the store is someone else."""
+        """Tables of an earlier version do not name their store: records the former UUID before the store gets a new
+        one."""
         rows = {} if renamed is None else dict(renamed.names_alone(fresh))
         if custody_records.NUMBERED_BY not in dict(store.table("custody")):
             rows["custody", custody_records.NUMBERED_BY] = former.bytes
@@ -68,33 +68,32 @@ def begin_anew(store: Tables, name: str) -> Former | None:
 
 
 class Informed(Protocol):
-    """A neighbour, to which this node says which store it has."""
+    """A neighbour that is informed of this node's store."""
 
     def tell_identity(self) -> None:
-        """Says it again where the control link is attached; it may be another store than before."""
+        """Sends the hello again if the control link is attached; the store may have changed."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TellIdentity(Effect):
-    """Tells all neighbours which store this node has, now that the UUID is on disk."""
+    """The new UUID is on disk: all neighbours are informed."""
 
     store: UUID
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OfferRenumbered(Effect):
-    """A transmission queue is offered again: all of it is numbered anew."""
+    """A transmission queue is offered again, because all of it was renumbered."""
 
     destination: str
     renewal: Renewal = field(repr=False)
 
 
 class Identities:
-    """`store_uuid`: the origin of what this node numbers now. `renewed`: whether this life found its store rolled back,
-    and gave it a new UUID. `former`: where the store was a copy, or another node's, as this life began, its UUID
-    before, and why. `sent`: by destination, the highest number of our own that this life has sent, whichever way.
-
-    `offer_again` is called with a transmission queue once all of it is numbered anew.
+    """`store_uuid`: the origin of messages that this node numbers now. `renewed`: whether this run found its store
+    rolled back, and gave it a new UUID. `former`: if the store was a copy, or another node's, at this start: its UUID
+    before, and why. `sent`: by destination, the highest own number that this run has sent, by any route. `offer_again`
+    is called with a transmission queue once all of it was renumbered.
     """
 
     def __init__(
@@ -130,12 +129,13 @@ class Identities:
         turns.effects.on(TellIdentity, self._tell_identity)
         turns.effects.on(OfferRenumbered, self._offer_renumbered)
         self._first = dict(catalog.ledger.identities)
-        """By destination: the first number that this life gives."""
+        """By destination: the first number that this run gives."""
         self._places = {name: queue.next_sequence for name, queue in catalog.transit.items()}
-        """By destination: where in its transmission queue this life began."""
+        """By destination: the end of its transmission queue when this run began."""
 
     def next(self, destination: str) -> entry.Identity:
-        """The next number given here for that destination; it goes with this turn's batch, or is given back with it."""
+        """Gives the next number for that destination; it is stored with this turn's batch, and given back if the turn
+        is undone."""
         renewal = self._ledger.renewals.get(destination)
         if renewal is None or renewal.done:
             return self._next(destination)
@@ -151,7 +151,7 @@ class Identities:
         return identity
 
     def tell_former(self) -> None:
-        """What has become of the store, in the log and in the records, once the catalog has read whose it was."""
+        """Logs and records what happened to the store, once the catalog has read its former UUID."""
         if self.former is None and self._catalog.former is not None:
             self.former = Former(self._catalog.former, "it got a new UUID before it was stopped")
         if self.former is None:
@@ -164,9 +164,9 @@ class Identities:
         )
 
     def _tell_reused(self, old: UUID, destination: str, mark: int) -> None:
-        """The numbers that this life gave and sent though an earlier one may have: copies, for who has the first.
-
-        Not what a destination acknowledged in this life, nor what is above: it did not have that then.
+        """Reports the numbers that this run gave and sent although an earlier run may have given them: a destination
+        takes the second message for a copy of the first. Numbers that the destination acknowledged in this run, and
+        those above its mark, are not among them.
         """
         reason = "given a second time by a store that was put back: the destination may have dropped them as copies"
         for name, last in self.sent.items():
@@ -178,11 +178,10 @@ class Identities:
                 self._losses.add(old, [(first, last)], f"{name!r}: {reason}")
 
     def renew(self, destination: str, mark: int) -> None:
-        """A peer is ahead of our own counters: this store was rolled back. It gets a new UUID.
-
-        All of that goes with this turn's batch: who it is, and what is to be numbered anew, which a crash between the
-        two would leave under numbers of the former store that its destination has, of other messages. Others hear of it
-        once it is on disk: a crash must not make the store someone of whom nobody will hear again.
+        """A peer has more of our numbers than our counters: this store was rolled back, and gets a new UUID. The UUID
+        and the list of entries to renumber are in this turn's batch: a crash between the two would leave entries under
+        numbers that their destination has for other messages. Others are informed once this is on disk, because after a
+        crash the store might get yet another UUID.
         """
         old = self.store_uuid
         catalog = self._catalog
@@ -218,7 +217,7 @@ class Identities:
         self._turns.gathered.then.append(TellIdentity(self._turns.event, self.store_uuid))
 
     def _renewals(self, old: UUID) -> dict[str, Renewal]:
-        """By destination: what of its queue this life of the store numbered, and has not sent."""
+        """By destination: entries that this run numbered and has not sent."""
         found = {}
         sent, places = self.sent, self._places  # what this life numbered it also appended
         for name, _ in self._catalog.transmissions():
@@ -230,14 +229,14 @@ class Identities:
         return found
 
     def is_busy(self) -> bool:
-        """Whether the next turn has something to number anew, and room for it."""
+        """Whether the next turn has something to renumber, and room for it."""
         waits = any(not renewal.done for renewal in self._ledger.renewals.values())
         return waits and self._room.has(RENEW_ROOM_BYTES, forwarding=True)
 
     def renew_some(self) -> None:
-        """This turn's share of what `renew` began. A queue offers nothing until all of its part is numbered anew, and
-        on disk; what comes meanwhile still gets a number of the former store, and so keeps its place behind the
-        others."""
+        """Does this turn's share of the renumbering that `renew` began. A queue offers nothing until all of its part
+        was renumbered and is on disk; messages that arrive meanwhile still get numbers of the former store, and so keep
+        their places behind the others."""
         if not self._ledger.renewals:
             return
         count, size = RENEW_COUNT, RENEW_BYTES
@@ -259,7 +258,7 @@ class Identities:
                     self._caught_up(queue, destination, renewal)
 
     def _caught_up(self, queue: Queue, destination: str, renewal: Renewal) -> None:
-        """Nothing is left but what a commit in flight, or the turn gathered behind it, appends."""
+        """Whether only entries of the commit in flight, or of the gathered turn, are left."""
         if self._turns.in_flight is not None:
             leaving = queue.leaving()
             for queue_id, sequence, value in list(self._turns.in_flight.batch.appends):
@@ -287,12 +286,13 @@ class Identities:
             self._offer_again(self._catalog.transit[destination])
 
     def remember_sent(self, destination: str, number: int) -> None:
-        """A message of that number is about to go out. To be called first: what nobody remembers to have sent would
-        look like a restored store's."""
+        """Records that a message with that number is about to be sent. Call it before sending: a number that is not
+        recorded would look like one of a restored store."""
         self.sent[destination] = max(number, self.sent.get(destination, 0))
 
     def undo(self, undone: Undone) -> None:
-        """Those turns never were: who the store became it stays; what was numbered anew in them is so once more."""
+        """Undoes those turns: the store keeps its new UUID, and entries that were renumbered in them are renumbered
+        again."""
         for turn in undone.turns:
             for destination, number in turn.identities.items():
                 self._ledger.put_identity(destination, number)
@@ -311,7 +311,7 @@ class Identities:
                 catalog.ledger.put_renewal(destination, renewal)
 
     def forget(self, destination: str) -> None:
-        """The transmission queue for that destination is deleted: a new queue of that name begins at 1."""
+        """The transmission queue for that destination was deleted: a new queue of that name begins at 1."""
         if self._ledger.renewals.pop(destination, None) is not None:
             self._ledger.drop_renewal(destination)
         self._places.pop(destination, None)
@@ -322,20 +322,20 @@ class Identities:
             rewriting.replace(queue, sequence, value, renamed, self._turns.gathered.rewritten)
 
     def _renamed(self, destination: str, value: bytes, renewal: Renewal) -> bytes | None:
-        """What was numbered in this life by a rolled-back counter, and never sent, is numbered anew; else None."""
+        """The entry with a new number, if this run numbered it by a rolled-back counter and never sent it; else
+        None."""
         item = entry.unpack(value)
         if item.identity is None or item.identity.origin != renewal.store or item.identity.number < renewal.since:
             return None
         return entry.repack(item._replace(identity=self._next(destination), trace=b"", group=None))
 
     def check_or_renew(self, destination: str, number: int) -> bool:
-        """Whether `number` of ours, which another node shows us, can be. If not, this store was restored: `renew`.
-
-        What this life numbered and has not sent, whichever way, nobody else can have.
+        """Checks a number of ours that another node has. If this run cannot have sent it, this store was restored:
+        `renew`. No other node can have a number that this run gave and has not sent by any route.
         """
         if number < self._first.get(destination, 1) or number <= self.sent.get(destination, 0):
             return True
-        if self.renewed or self._ledger.renewals:  # what it gave since then nobody else can know: who says so is wrong
+        if self.renewed or self._ledger.renewals:  # no other node can have numbers given since
             text = f"node {destination!r} acknowledges number {number}, which this node has not sent: ignored"
             self._log.write("WARNING", f"{text}; look whether another node runs on a copy of this one's store")
             return False
@@ -343,7 +343,7 @@ class Identities:
         return False
 
     def receipt(self, destination: str, mark: int) -> None:
-        """The destination's word on what it finished of ours (CUSTODY, end to end 2)."""
+        """Handles a destination's receipt for our messages (CUSTODY, end to end 2)."""
         if mark <= self._ledger.receipts.get(destination, 0) or not self.check_or_renew(destination, mark):
             return
         self._ledger.receipts[destination] = mark

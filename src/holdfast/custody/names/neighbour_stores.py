@@ -1,7 +1,5 @@
-"""Which store each neighbour's name has, and stores that two of them claim (CUSTODY, "Names").
-
-Rules of this file: a store stands for one node, since the destination counts what it finished by stores; what is kept
-of the names is in the catalog.
+"""The store of each neighbour, and conflicts if two neighbours have the same store (CUSTODY, "Names"). Rules of this
+file: a store belongs to one node, because destinations count finished numbers by store; the catalog keeps the names.
 """
 
 from collections.abc import Mapping
@@ -25,17 +23,17 @@ class Connected(Protocol):
 
 
 class Replaced(Protocol):
-    """The destination, which keeps the gaps of a replaced store open for a while."""
+    """The destination, which closes the gaps of a replaced store after a while."""
 
     def replaced(self, store: UUID) -> None:
-        """That store's name came back with another one."""
+        """The node of that store came back with another store."""
 
     def lives(self, store: UUID) -> None:
-        """That store is its neighbour's now: its gaps stay open."""
+        """That store is in use by its neighbour: its gaps stay open."""
 
 
 class NeighbourStores:
-    """Keeps them, and refuses a connection that shows a store which another neighbour has."""
+    """Keeps the stores of neighbours, and refuses a connection with a store that another neighbour has."""
 
     def __init__(
         self,
@@ -53,7 +51,7 @@ class NeighbourStores:
         self._destination = destination
 
     def heard(self, neighbour: str, store: UUID) -> None:
-        """The store that a neighbour's name has now; a new one lets the old one's gaps close after a grace time."""
+        """Records the store of a neighbour; after a change the gaps of the old one close after a grace time."""
         catalog = self._catalog
         old = catalog.ledger.neighbour_stores.get(neighbour)
         if old == store:
@@ -72,7 +70,8 @@ class NeighbourStores:
             self._destination.replaced(old)
 
     def _tell_renamed(self, neighbour: str, store: UUID) -> None:
-        """Where a neighbour's store was another name's: what it shows of ours may be of that name's numbers."""
+        """Logs that a neighbour's store belonged to another name: numbers of ours that it reports may be those for that
+        name."""
         others = [name for name, known in self._ledger.neighbour_stores.items() if known == store]
         if others:
             names = " and ".join(others)
@@ -80,8 +79,8 @@ class NeighbourStores:
             self._log.write("WARNING", f"{text}, or two nodes run on copies of one store", about=neighbour)
 
     def refuse_shared(self, neighbour: str, peer: Peer, store: object) -> bool:
-        """Closes the connection that a neighbour opens where its store is another's whose session is up: as origins the
-        two would be one. Both ends say why. Whether it did."""
+        """Closes the connection of a neighbour whose store is that of another neighbour with a session, because as
+        origins the two would be one. Both ends log why. Returns whether it did."""
         for name, other in self._neighbours.items():
             if name != neighbour and other.peer is not None and self._ledger.neighbour_stores.get(name) == store:
                 text = f"the store {store} belongs to node {name!r} too, whose session is up; a store is for one node"

@@ -1,8 +1,8 @@
-"""Whose a store is: traces and identities hold stores by their UUIDs, people are told nodes (docs/amqp.md, "Paths";
+"""The names of stores: traces and identities have UUIDs, and users are shown names of nodes (docs/amqp.md, "Paths";
 docs/where.md).
 
-Rules of this file: looks, never changes, and remembers nothing: names are those known when it is asked. A reader asks
-for each message that it is told the path of.
+Rules of this file: reads only and keeps nothing, so names are those known at the time of the call, which is made for
+each message whose path is shown.
 """
 
 from uuid import UUID
@@ -24,12 +24,12 @@ class StoreNames:
         self._directory: Directory | None = None
 
     def routed_by(self, directory: Directory) -> None:
-        """There is a topology, whose records are asked first."""
+        """Connects the topology, whose records come first."""
         self._directory = directory
 
     def name_of(self, store: UUID) -> str:
-        """The node that has, or had, that store: by its own record in the topology, else by what it said as a
-        neighbour; the UUID itself where nobody said so."""
+        """The node that has, or had, that store: by its own link-state record, else from its session as a neighbour;
+        the UUID if neither is known."""
         if self._directory is not None:
             routed = self._directory.name_of_store(store)
             if routed is not None:

@@ -1,8 +1,8 @@
-"""What a transfer in custody carries beside its message, as delivery annotations (CUSTODY, "The hop").
+"""The delivery annotations of a transfer in custody (CUSTODY, "The hop").
 
-Rules of this file: pure. A node writes one form, its trace in full or by aliases, and `read` takes that form apart by
-its bytes; whatever else means the same goes the long way round, to the same result. Everything read is hostile until
-checked here: sizes, ranges, types.
+Rules of this file: pure. A node writes one encoding, with its trace in full or by aliases, and `read` parses that
+encoding by its bytes; any other valid encoding is decoded by the codec, with the same result. Everything read is
+hostile until checked here: sizes, ranges, types.
 """
 
 from typing import Any
@@ -48,10 +48,10 @@ def write(
     short: bool = False, aliases: bytes = b"", length: int = 0, expires_at_ms: int = 0,
     group: entry.Group | None = None, shared: bytes = b"",
 ) -> bytes:  # fmt: skip
-    """The section. `identity` and `to` as entries hold them; `trace`: the stores passed, this node's own last, 16
-    bytes each, or where `short` an alias each; `aliases`: those told with it; `number` the hop's; `receipt` 0 is none;
-    `length`: of a large message, 0 of another. `expires_at_ms`: the wall time at which it expires, 0 for none.
-    `shared`: what is said of a bare message that several transfers share.
+    """The encoded section. `identity` and `to` as entries hold them; `trace`: the stores passed, this node's own last,
+    16 bytes each, or, if `short`, an alias each; `aliases`: those announced with it; `number`: the hop's; `receipt`: 0
+    is none; `length`: of a large message, else 0. `expires_at_ms`: the wall time at which it expires, 0 for none.
+    `shared`: the item about a bare message that several transfers share.
     """
     before, middle, tail = written(identity[:16], to, trace, receipt, tombstone, short, aliases, length)
     if expires_at_ms:
@@ -72,9 +72,9 @@ def parts_of(
     value: bytes, number: int, *, trace: bytes, receipt: int, steady_ms: int, short: bool = False, aliases: bytes = b"",
     bodies: GivenBodies | None = None, keeps: bool = False,
 ) -> tuple[int, tuple[Any, ...]]:  # fmt: skip
-    """The message format and the parts of a transfer that hands the entry on under that hop number; `trace` as it
-    is from now on, this node's own store the last, and as `write` takes it. `bodies`: of the connection on which it is
-    sent now, where its bare message may be shared; `keeps`: whether it is kept for others."""
+    """The message format and the parts of a transfer that forwards the entry under that hop number. `trace`: with this
+    node's own store as the last, as `write` takes it. `bodies`: those of its connection, if its bare message may be
+    shared; `keeps`: whether it is kept for others."""
     length = entry.blob_of(value).length if value[1] & entry.BLOB else 0
     if packed.is_plain(value):
         identity, _, to, end = packed.plain_parts(value)
@@ -111,8 +111,8 @@ def _share(bodies: GivenBodies | None, bare: bytes | memoryview, *, keeps: bool)
 
 
 def with_body(payload: bytes, bodies: TakenBodies) -> bytes:
-    """A transfer as it came, with the bare message that it names; what it brings for later ones is kept.
-    RemoteProtocolError for a number that is not kept, or may not be."""
+    """A received transfer, completed with the bare message that it refers to; a bare message for later transfers is
+    kept. RemoteProtocolError for a number that is not kept, or may not be."""
     if NAMES_BEGIN not in payload:
         return payload
     sections = split(payload)
@@ -123,7 +123,7 @@ def with_body(payload: bytes, bodies: TakenBodies) -> bytes:
 
 
 class Arrival:
-    """A message in custody as it came over a hop; `number` is the hop's, `trace` as entries hold it."""
+    """A message in custody as it was received over a hop. `number` is the hop's, `trace` as entries hold it."""
 
     __slots__ = (
         "bare", "durable", "expires_at_ms", "fault", "group", "identity", "large", "notes", "number", "priority",
@@ -147,13 +147,13 @@ class Arrival:
         self.notes = notes
         self.bare = bare
         self.stored = stored
-        """Identity and `to` as entries hold them, of a message that an entry says nothing unusual of."""
+        """Identity and `to` as entries hold them, for a plain message."""
         self.expires_at_ms = expires_at_ms
         self.group = group
         self.large = False
         """`bare` is a reference to a blob."""
         self.fault: str | None = None
-        """Why a large one is no message; of others the destination finds out."""
+        """Why a large message is malformed; other messages are checked at the destination."""
 
     @property
     def size(self) -> int:
@@ -198,7 +198,7 @@ def entry_of(
 
 
 def length_of(payload: bytes) -> int:
-    """What the first bytes of a large message say of its length; 0 where they say nothing that can be read."""
+    """The length of a large message, from its first bytes; 0 if it cannot be read from them."""
     if LENGTH_NAME not in payload:
         return 0
     try:
@@ -209,13 +209,13 @@ def length_of(payload: bytes) -> int:
 
 
 def read(payload: bytes, aliases: Taken) -> Arrival:
-    """The message and what it carries. RemoteProtocolError where something that custody needs is not there, or an
-    alias is none of the link's."""
+    """The message with its annotations. RemoteProtocolError if a required one is missing, or an alias is not one of the
+    link's."""
     return _read_own(payload, aliases) or read_any(payload, aliases)
 
 
 def _read_own(payload: bytes, aliases: Taken) -> Arrival | None:
-    """What `write` wrote, behind the usual header or none and before a bare message; None for all else."""
+    """Reads a section that `write` wrote, after the usual header or none; None for anything else."""
     durable = payload.startswith(DURABLE_HEADER)
     at = len(DURABLE_HEADER) if durable else 0
     end = at + 8 + int.from_bytes(payload[at + 4 : at + 8], "big")
@@ -290,7 +290,7 @@ def read_any(payload: bytes, aliases: Taken) -> Arrival:
 
 
 def _group(told: Any, number: int) -> entry.Group | None:
-    """The group of the message with that number, as it was told; None where it is in none."""
+    """The group of the message with that number, from its annotation; None if it is in none."""
     if told is None:
         return None
     if isinstance(told, list) and len(told) == 2 and is_whole_within(told[0], 1, number + 1):

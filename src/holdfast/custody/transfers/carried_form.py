@@ -1,7 +1,7 @@
-"""The bytes of what a transfer in custody carries beside its message, as a node writes them (CUSTODY, "The hop").
+"""The encoding of custody's delivery annotations, as a node writes them (CUSTODY, "The hop").
 
-Rules of this file: pure. A section of one form differs in two numbers alone, the hop's and the message's: it is made
-once, and taken apart once.
+Rules of this file: pure. Sections of one form differ only in two numbers, the hop's and the message's, so a form is
+encoded once and parsed once.
 """
 
 from functools import lru_cache
@@ -21,13 +21,13 @@ TO: Final = Symbol("x-opt-holdfast-to")
 RECEIPT: Final = Symbol("x-opt-holdfast-receipt")
 TOMBSTONE: Final = Symbol("x-opt-holdfast-tombstone")
 LENGTH: Final = Symbol("x-opt-holdfast-length")
-"""Bytes of a large message without what is beside it here: who has no room for it says so before it comes."""
+"""The size of a large message without these annotations: a node without room for it refuses it before it arrives."""
 EXPIRES_AT: Final = Symbol("x-opt-holdfast-expires-at")
-"""The message's own absolute-expiry-time, so that no node on the way has to look into it."""
+"""The message's absolute-expiry-time, so that no node on the path has to decode the message."""
 
 GROUP: Final = Symbol("x-opt-holdfast-group")
-"""The first number of those that are shown together, and how many they are. A node that does not know it leaves it out,
-and shows each by itself."""
+"""The first number of messages that become visible together, and their number. A node that does not know it drops it,
+and makes each visible by itself."""
 
 NUMBER_MAX: Final = 2**63 - 1
 
@@ -48,13 +48,13 @@ NUMBER_AT: Final = 12 + len(_NUMBER_KEY)
 SEQUENCE_AT: Final = NUMBER_AT + 8 + len(_ORIGIN_KEY) + 16 + len(_SEQUENCE_KEY)
 
 _FORMS_MAX: Final = 1_024
-"""Forms remembered: an origin, a destination's queue and a way make one, a new receipt another."""
+"""Forms that are remembered: one for each origin, destination queue, path and receipt."""
 
 FORM_BYTES_MAX: Final = 1_024
-"""A larger section is read the long way, lest a stranger fill memory with forms."""
+"""A larger section is decoded by the codec, so that a peer cannot fill memory with forms."""
 
 _COPY_BYTES: Final = 2_048
-"""Below that a copy of the bare message costs less than a view of it."""
+"""Bytes below which a copy of the bare message costs less than a view of it."""
 
 
 @lru_cache(_FORMS_MAX)
@@ -68,7 +68,7 @@ def written(
     aliases: bytes = b"",
     length: int = 0,
 ) -> tuple[bytes, bytes, bytes]:
-    """The section before the hop's number, between it and the sequence, and behind: only these two vary in a run."""
+    """The section before the hop's number, between it and the sequence, and after it: only these two vary in a run."""
     size = len(trace)
     if short:  # a byte for each store
         head = bytes((0xA0, size))
@@ -96,7 +96,7 @@ def written(
 
 
 def with_expiry(before: bytes, tail: bytes, expires_at_ms: int) -> tuple[bytes, bytes]:
-    """What `written` says before and behind, with one more item: each message has its own time, so no form has it."""
+    """The parts of `written` with one more item: each message has its own expiry time, so no form has it."""
     return _with(before, tail, _EXPIRES_AT_KEY + expires_at_ms.to_bytes(8, "big"))
 
 
@@ -106,7 +106,7 @@ def with_group(before: bytes, tail: bytes, first: int, count: int) -> tuple[byte
 
 
 def with_shared(before: bytes, tail: bytes, told: bytes) -> tuple[bytes, bytes]:
-    """As `with_expiry`, with what is said of a bare message that several transfers share (GivenBodies.share)."""
+    """As `with_expiry`, with the item about a bare message that several transfers share (GivenBodies.share)."""
     return _with(before, tail, told)
 
 
@@ -118,7 +118,7 @@ def _with(before: bytes, tail: bytes, added: bytes) -> tuple[bytes, bytes]:
 
 
 class Form(NamedTuple):
-    """What a run of messages has in common."""
+    """The part of the section that messages of a run have in common."""
 
     origin: UUID
     raw_origin: bytes
@@ -132,7 +132,7 @@ class Form(NamedTuple):
 
 @lru_cache(_FORMS_MAX)
 def form_of(before: bytes, middle: bytes, tail: bytes) -> Form | None:
-    """What `written` wrote, taken apart; None for all else."""
+    """Parses a section that `written` wrote; None for anything else."""
     at = len(_TO_KEY)
     try:
         to_ends = at + 2 + tail[at + 1]
@@ -167,5 +167,5 @@ def form_of(before: bytes, middle: bytes, tail: bytes) -> Form | None:
 
 
 def tail_of(data: bytes, at: int) -> bytes | memoryview:
-    """What begins at `at`: a copy of what is short, a view of what is long."""
+    """The bytes from `at` on: a copy if they are few, else a view."""
     return data[at:] if len(data) < _COPY_BYTES else memoryview(data)[at:]

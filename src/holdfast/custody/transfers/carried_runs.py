@@ -1,7 +1,6 @@
-"""Runs of messages in custody: those that differ in their numbers and bare messages alone, written and read at once.
-
-Rules of this file: an optimised form beside the plain one of carried.py; where it says nothing, that one says what a
-message is, and where it says something, that one says the same (tests/core/test_carried_runs.py).
+"""Runs of messages in custody that differ only in their numbers and bare messages, encoded and decoded at once. Rules
+of this file: an optimised form of carried.py: it gives the same result, or None, and then carried.py is used
+(tests/core/test_carried_runs.py).
 """
 
 from collections.abc import Sequence
@@ -27,7 +26,7 @@ _RAW_MAX: Final = NUMBER_MAX.to_bytes(8, "big")
 
 
 def alike(values: Sequence[bytes], first: int) -> int:
-    """How many of the entries from `first` on differ in their numbers, times of arrival and bare messages alone."""
+    """How many of the entries from `first` on differ only in their numbers, times of arrival and bare messages."""
     value = values[first]
     end = entry.TRACE_AT + 16 * value[3] + (value[28] << 8) + value[29]
     flags, way, passed = value[:4], value[12 : entry.NUMBER_AT], value[entry.TRACE_AT : end]
@@ -43,8 +42,8 @@ def alike(values: Sequence[bytes], first: int) -> int:
 def heads_of(
     values: Sequence[bytes], number: int, *, trace: bytes, receipt: int, short: bool
 ) -> tuple[list[bytes], int]:
-    """Of plain entries that are `alike`: what each transfer begins with, hop numbers ascending from `number`, and where
-    in the entries the bare messages begin, which follow. All else as `parts_of` takes it."""
+    """For plain entries that are `alike`: the beginning of each transfer, with hop numbers ascending from `number`, and
+    the offset of the bare messages, which follow. Other arguments as in `parts_of`."""
     identity, _, to, end = packed.plain_parts(values[0])
     before, middle, tail = written(identity[:16], to, trace, receipt, False, short)
     if values[0][1] & entry.DURABLE:
@@ -56,8 +55,8 @@ def heads_of(
 
 
 class ArrivedRun(NamedTuple):
-    """Messages with ascending hop numbers of which an entry says nothing unusual, and that differ in number and bare
-    message alone. `sequences`: 8 bytes each; the bare messages begin at `bare_at` in the payloads."""
+    """Plain messages with ascending hop numbers that differ only in number and bare message. `sequences`: 8 bytes each;
+    the bare messages begin at `bare_at` in the payloads."""
 
     origin: UUID
     raw_origin: bytes
@@ -70,8 +69,8 @@ class ArrivedRun(NamedTuple):
 
 
 def read_run(payloads: Sequence[bytes], number: int, aliases: Taken) -> ArrivedRun | None:
-    """As many of the first as are one run whose hop numbers begin with `number`; None where that is less than two, or
-    where the first has something that is to be looked at. Nothing is learnt from them."""
+    """The longest run at the beginning, with hop numbers from `number` on; None if it has fewer than two messages, or
+    if the first must be examined singly. Changes nothing."""
     first = payloads[0]
     durable = first.startswith(DURABLE_HEADER)
     at = len(DURABLE_HEADER) if durable else 0

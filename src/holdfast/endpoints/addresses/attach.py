@@ -26,14 +26,14 @@ DURABILITY_MAX: Final = 2
 EXPIRY_POLICIES: Final = ("link-detach", "session-end", "connection-close", "never")
 
 QUEUE_EFFORT: Final = 2 * ATTACH
-"""What a queue that is made for a client costs its connection, beside the attach or message that asked for it."""
+"""Effort that a queue created for a client counts for its connection, besides the attach or message."""
 
 Receive = Callable[[Peer, Receiver, Any], None]
-"""Answers the attach of a peer's sender: (peer, our link, the address as `plain_address` has it). Refusal, ConfigError
-or TooManyQueues where it cannot."""
+"""Answers the attach of a peer's sender: (peer, our link, the address as `plain_address` returns it). Raises Refusal,
+ConfigError or TooManyQueues."""
 
 Send = Callable[[Peer, Sender, Any], None]
-"""The same of a peer's receiver."""
+"""The same for a peer's receiver."""
 
 
 class AttachTable:

@@ -1,6 +1,6 @@
-"""Whether a source asks for messages without taking them (AMQP 1.0 §3.5.3, std-dist-mode).
+"""Whether a source requests messages without taking them (AMQP 1.0 §3.5.3, std-dist-mode).
 
-Rules of this file: pure. Who asks who may do that, and who attaches the link, ask here: the two must never differ.
+Rules of this file: pure. Both the permission check and the attach use it, so that they never differ.
 """
 
 from typing import Final
@@ -13,13 +13,13 @@ COPY: Final = Symbol("copy")
 
 
 def browses(source: Source) -> bool:
-    """True for a reader by sequence, and for a browser. A durable subscriber of Qpid JMS asks for `copy` too, and is
-    none."""
+    """True for a reader by sequence, and for a browser. A durable subscriber of Qpid JMS requests `copy` too, and is
+    not a browser."""
     return _starts(source) or (source.distribution_mode == COPY and not subscribes(source))
 
 
 def subscribes(source: Source) -> bool:
-    """Whether it asks for a durable subscription."""
+    """Whether it requests a durable subscription."""
     return bool(source.durable) and str(source.expiry_policy) == "never" and not _starts(source)
 
 

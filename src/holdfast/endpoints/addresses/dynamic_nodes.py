@@ -30,10 +30,10 @@ PREFIX: Final = "$temporary/"
 NAME_BITS: Final = 128
 
 ORPHANS_MAX: Final = 1_000
-"""Nodes that their policy keeps though the link that made them is gone; at the bound the oldest of them goes."""
+"""Nodes that their policy keeps after the link that created them has ended; at the bound the oldest is deleted."""
 
 TEMPORARY_TOPIC: Final = Symbol("temporary-topic")
-"""Capability of a dynamic terminus that is to be a topic (AMQP JMS mapping)."""
+"""Capability that makes a dynamic terminus a topic (AMQP JMS mapping)."""
 
 LIFETIME_POLICY: Final = Symbol("lifetime-policy")
 ON_CLOSE: Final = Ulong(0x2B)
@@ -66,7 +66,7 @@ class TemporaryQueue(Queue):
     peer: Peer | None = None
     creator: object = None
     topic: Topic | None = None
-    """Of which it is the queue of a subscription that is not durable."""
+    """The topic, if this is the queue of one of its subscriptions that are not durable."""
 
     # `super()` does not work in a dataclass with slots.
 

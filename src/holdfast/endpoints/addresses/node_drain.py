@@ -1,8 +1,6 @@
-"""A node that is drained: it takes no new messages, and what it holds goes on (docs/operations.md, "Draining a node").
-
-Rules of this file: only new messages of clients are refused. What was accepted anywhere is delivered as ever, and what
-other nodes have in custody for this one is still taken: it was accepted before. That the node is drained is a row of
-table `node`, so it stays so over restarts.
+"""A drained node accepts no new messages, and delivers those that it has (docs/operations.md, "Draining a node"). Rules
+of this file: only new messages of clients are refused. Messages that were accepted anywhere are delivered as usual, so
+messages in custody for this node are still accepted. The state is a row of table `node`, so it survives restarts.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Set
@@ -24,7 +22,7 @@ from holdfast.state.turns import Turns
 from holdfast.units import iso8601
 
 CONDITION: Final = conditions.DETACH_FORCED
-"""An operator intervened. Clients of this project try again after it, as long as they were told to."""
+"""An operator intervened. Holdfast's clients try again after it, for `retry_s`."""
 
 
 class NodeDrain:
@@ -43,7 +41,7 @@ class NodeDrain:
         *,
         changed: Callable[[], None],
     ) -> None:
-        """`rows`: of table `node`. `changed`: called when it begins or ends."""
+        """`rows`: of table `node`. `changed`: called when the drain begins or ends."""
         self.name = name
         self._clock = clock
         self._catalog = catalog
@@ -54,7 +52,7 @@ class NodeDrain:
         self._changed = changed
         row = dict(rows).get(DRAIN)
         self.since_ms: int | None = None if row is None else int(unpack_map(row)["since"])
-        """Wall time; None: the node takes new messages."""
+        """Wall time at which the drain began; None: the node accepts new messages."""
         if row is not None:
             log.write("WARNING", f"{self._why()}; `holdfast resume` ends that")
 
@@ -63,7 +61,7 @@ class NodeDrain:
         return self.since_ms is not None
 
     def begin(self) -> bool:
-        """New messages are refused from now on; False if they were already. Links that bring them end."""
+        """Begins the drain: new messages are refused, and links that send them end; False if it had begun already."""
         if self.active:
             return False
         self.since_ms = self._clock.wall_ms
@@ -76,7 +74,7 @@ class NodeDrain:
         return True
 
     def end(self) -> bool:
-        """The node takes new messages again; False if it did already."""
+        """Ends the drain; False if the node was not drained."""
         if not self.active:
             return False
         self.since_ms = None
@@ -88,14 +86,14 @@ class NodeDrain:
         return True
 
     def others_drained(self, names: Set[str]) -> None:
-        """Those nodes take no new messages from now on: links that bring them end."""
+        """Other nodes were drained: links of clients that send to them end."""
         for destination, queue in self._catalog.transmissions():
             if node_of(destination) in names:
                 self._end_links([queue], _why_other(node_of(destination)))
 
     def admit(self, queue: Queue, destination: str | None) -> None:
-        """Refusal for a client's new message for that queue, or that other node; not for a dynamic node's queue, over
-        which those who take messages are answered."""
+        """Refusal for a client's new message for that queue, or that other node; not for a dynamic node's queue, which
+        receives the replies of consumers."""
         if queue.name.startswith(PREFIX):
             return
         if self.active:
@@ -118,7 +116,7 @@ class NodeDrain:
         return {"messages": own, "in_transmission": transit, "dead_letters": dead}
 
     def status(self) -> dict[str, Any] | None:
-        """Since when, and what is left; None while the node takes new messages."""
+        """Since when it is drained, and what is left; None if it is not drained."""
         if self.since_ms is None:
             return None
         left = {name: Ulong(count) for name, count in self.held().items()}

@@ -119,8 +119,8 @@ class Resolver:
             self.permit(peer, action, meant)
 
     def permit(self, peer: Peer, action: str, meant: Address) -> str:
-        """Refusal if the peer may not do that there; returns the action that it takes, "" where nobody need be asked
-        again: the dynamic node is its own."""
+        """Refusal if the peer may not do that there. Returns the action to check for each message; "" if none is
+        needed, because the dynamic node is the peer's own."""
         if meant.queue.startswith(PREFIX) and self._is_own(peer, meant):
             return ""
         if action == SEND and meant.node is not None:
@@ -131,7 +131,7 @@ class Resolver:
         return action
 
     def makes(self, meant: Address) -> bool:
-        """Whether to use that address creates a queue or topic of this node."""
+        """Whether using that address creates a queue or topic of this node."""
         return meant.node is None and makes(self._catalog, meant.host, meant.queue)
 
     def _is_own(self, peer: Peer, meant: Address) -> bool:
@@ -140,7 +140,7 @@ class Resolver:
         return isinstance(found, Temporary) and found.owner == peer.who
 
     def resolve(self, address: Address) -> ResolvedAddress:
-        """Where messages for that address are, or go. The permission was checked before."""
+        """Where messages for that address are stored or sent. The permission was checked before."""
         if address.node is None:
             queue = self._local(address.host, address.queue)
             subject = address.queue[len(queue.name) + 1 :] if queue.kind is QueueKind.TOPIC else ""

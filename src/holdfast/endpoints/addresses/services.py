@@ -21,7 +21,7 @@ SERVICES_MAX: Final = 1_000
 
 
 class TooManyServices(ConfigError):
-    """A virtual host has as many as it may have."""
+    """A virtual host has reached the maximum number of services."""
 
 
 class Services:
@@ -45,7 +45,8 @@ class Services:
         return sorted(name for where, name in map(read_key, self.registered) if where == host)
 
     def register(self, host: str, name: str, address: str) -> None:
-        """The name means that address, for what is attached or sent from now on. ConfigError if it cannot."""
+        """Registers the name for that address, for later attaches and messages. ConfigError if the address is not
+        allowed."""
         check_name(name)
         if address.startswith("$"):
             text = f"invalid address {address[:60]!r} of service {name!r}"
@@ -61,7 +62,7 @@ class Services:
         batch.puts[place] = address.encode()
 
     def remove(self, host: str, name: str) -> None:
-        """The name, which must be registered, means nothing any more."""
+        """Removes the name, which must be registered."""
         key = hosted(host, name)
         del self.registered[key]
         place = "node", records.service_key(key)

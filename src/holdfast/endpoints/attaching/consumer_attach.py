@@ -3,14 +3,14 @@
 Rules of this file: everything in an attach is hostile until checked. Only what is applied is echoed.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
 from holdfast.amqp.connection import Sender
 from holdfast.amqp.wire import conditions
 from holdfast.amqp.wire.extensions import TELLS_PATH
-from holdfast.amqp.wire.performatives import Source
+from holdfast.amqp.wire.performatives import Attach, Source
 from holdfast.amqp.wire.types import Symbol
 from holdfast.broker.cursors.cursor import Cursor
 from holdfast.broker.cursors.entry_consumer import EntrySelector
@@ -24,6 +24,7 @@ from holdfast.endpoints.addresses.resolver import Resolver
 from holdfast.endpoints.attaching.filters import (
     Compiler,
     Decoded,
+    Filters,
     check_taking,
     entry_selector,
     filters_of,
@@ -41,6 +42,20 @@ from holdfast.selectors.predicate import Predicate
 from holdfast.state.catalog import Catalog
 
 MOVE: Final = Symbol("move")
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What the link gets: `source`: the terminus at this node; `echoed`: the same with the filters that are applied."""
+
+    attach: Attach
+    source: Source
+    echoed: Source
+    filters: Filters
+
+    @property
+    def presettled(self) -> bool:
+        return self.attach.snd_settle_mode == 1
 
 
 class ConsumerAttach:
@@ -75,27 +90,13 @@ class ConsumerAttach:
         self._stored_answers = stored_answers
 
     def send(self, peer: Peer, link: Sender, address: Any) -> None:
-        """`address` as `plain_address` has it. Raises Refusal, ConfigError, TooManyQueues."""
+        """`address` as `plain_address` returns it. Raises Refusal, ConfigError, TooManyQueues."""
         attach = link.remote_attach
         source = attach.source if attach is not None else None
-        if source is None:
+        if attach is None or source is None:
             self._subscriptions.look_up(peer, link)
             return
-        if not isinstance(source, Source):
-            raise Refusal(conditions.NOT_IMPLEMENTED, "the attach has no source; give it one with an address")
-        if isinstance(address, str) and not source.dynamic and address.startswith("@"):
-            text = f"{address[:60]}: clients cannot receive from a transmission queue; use a queue of {self._name!r}"
-            raise Refusal(conditions.NOT_ALLOWED, text)
-        if (
-            isinstance(address, str)
-            and not source.dynamic
-            and self._resolver.address_of(address, peer.host).node is not None
-        ):
-            text = f"{address} is a queue of another node; connect to that node, or use a queue of {self._name!r}"
-            raise Refusal(conditions.NOT_FOUND, text)
-        if source.distribution_mode not in (None, MOVE, COPY):
-            text = f"invalid value {source.distribution_mode!r} for distribution-mode; expected {MOVE} or {COPY}"
-            raise Refusal(conditions.NOT_IMPLEMENTED, text)
+        source = self._checked(peer, source, address)
         filters = filters_of(source, lambda text: self._compile(peer, text))
         copies, durable = browses(source), subscribes(source)
         if not copies:
@@ -108,83 +109,102 @@ class ConsumerAttach:
         source, found = self._resolver.terminus(peer, source, address)
         queue = found.queue
         durable = durable and bool(source.durable)  # a dynamic node has no subscriptions
-        presettled = attach is not None and attach.snd_settle_mode == 1
-        echoed = replace(source, filter=filters.applied or None)
-        selector = entry_selector(filters, queue.reader, self._decoded)
-        answering: Answering = at_once
+        terms = Terms(attach, source, replace(source, filter=filters.applied or None), filters)
         if isinstance(queue, Topic):
             if copies:
                 text = f"{queue.name} is a topic, which has subscriptions only; attach without distribution-mode copy"
                 raise Refusal(conditions.NOT_IMPLEMENTED, text)
-            if durable and isinstance(queue, TemporaryTopic):
-                text = f"{queue.name} is a temporary topic, which has no durable subscriptions; attach without durable"
-                raise Refusal(conditions.NOT_ALLOWED, text)
-            confirm_ms = asked_ms(attach.properties if attach is not None else None)
-            made = self._topics.subscription(peer, link, source, queue, found.subject, filters, durable=durable)
-            if confirm_ms is not None:
-                answering = partial(self._bindings.confirm, peer, link, queue, made.selector, confirm_ms)
-            if durable:
-                answering = self._stored_answers.of(peer, link, made.cursor, answering)
-            self._consume(
-                peer, link, made.queue, made.cursor, source, echoed, None, presettled=presettled, answering=answering
-            )
-            if source.dynamic and isinstance(found.queue, TemporaryTopic):
-                found.queue.creator = link.context
-            return
-        if copies:
-            if filters.lease is not None:
-                _check_lease(queue, filters.lease)
-            tells_path = attach is not None and TELLS_PATH in (attach.desired_capabilities or ())
-            reader = ReaderLink(
-                self._reader_parts, peer, link, queue, start=filters.start, end=filters.end, selector=selector,
-                settled=presettled, tells_path=tells_path,
-            )  # fmt: skip
-            _attached(link, reader, queue, echoed)
-            queue.touch()
-            return
-        cursor = queue.shared
-        if durable:
-            name = check_name(link.name)
-            named = queue.named.get(name)
-            full = self._catalog.subscriptions_full(queue) if named is None else None
-            if full is not None:
-                raise Refusal(conditions.RESOURCE_LIMIT_EXCEEDED, full)
-            if named is None:
-                named = queue.add_cursor(name, "copy", queue.next_sequence)
-            if named.mode != "copy":
-                raise Refusal(
-                    conditions.NOT_ALLOWED,
-                    f"subscription {name!r} on queue {queue.name!r} is read by sequence, not by links",
-                )
-            for older in list(named.consumers):
-                if isinstance(older, ConsumerLink):
-                    older.detach_with(f"subscription {name!r} is read on a newer link", conditions.STOLEN)
-            cursor = named
-            cursor.selector, selector = selector, None
-            answering = self._stored_answers.of(peer, link, cursor)
+            self._subscribe(peer, link, terms, queue, found.subject, durable=durable)
+        elif copies:
+            self._browse(peer, link, terms, queue)
+        elif durable:
+            self._subscribe_queue(peer, link, terms, queue)
         elif queue.taken_by is not None:
             text = f"queue {queue.name!r} is taken by subscription {queue.taken_by!r}, which reads alone"
             raise Refusal(conditions.RESOURCE_LOCKED, text)
-        self._consume(peer, link, queue, cursor, source, echoed, selector, presettled=presettled, answering=answering)
+        else:
+            selector = entry_selector(filters, queue.reader, self._decoded)
+            self._consume(peer, link, terms, queue, queue.shared, selector)
+
+    def _checked(self, peer: Peer, source: Any, address: Any) -> Source:
+        """The source, if clients may receive from such a source at all."""
+        if not isinstance(source, Source):
+            raise Refusal(conditions.NOT_IMPLEMENTED, "the attach has no source; give it one with an address")
+        if isinstance(address, str) and not source.dynamic:
+            if address.startswith("@"):
+                text = f"{address[:60]}: clients cannot receive from a transmission queue"
+                raise Refusal(conditions.NOT_ALLOWED, f"{text}; use a queue of {self._name!r}")
+            if self._resolver.address_of(address, peer.host).node is not None:
+                text = f"{address} is a queue of another node; connect to that node, or use a queue of {self._name!r}"
+                raise Refusal(conditions.NOT_FOUND, text)
+        if source.distribution_mode not in (None, MOVE, COPY):
+            text = f"invalid value {source.distribution_mode!r} for distribution-mode; expected {MOVE} or {COPY}"
+            raise Refusal(conditions.NOT_IMPLEMENTED, text)
+        return source
+
+    def _subscribe(self, peer: Peer, link: Sender, terms: Terms, topic: Topic, subject: str, *, durable: bool) -> None:
+        """Answers with a consumer of a topic's subscription, which is created if there is none."""
+        if durable and isinstance(topic, TemporaryTopic):
+            text = f"{topic.name} is a temporary topic, which has no durable subscriptions; attach without durable"
+            raise Refusal(conditions.NOT_ALLOWED, text)
+        confirm_ms = asked_ms(terms.attach.properties)
+        made = self._topics.subscription(peer, link, terms.source, topic, subject, terms.filters, durable=durable)
+        answering: Answering = at_once
+        if confirm_ms is not None:
+            answering = partial(self._bindings.confirm, peer, link, topic, made.selector, confirm_ms)
+        if durable:
+            answering = self._stored_answers.of(peer, link, made.cursor, answering)
+        self._consume(peer, link, terms, made.queue, made.cursor, None, answering)
+        if terms.source.dynamic and isinstance(topic, TemporaryTopic):
+            topic.creator = link.context
+
+    def _browse(self, peer: Peer, link: Sender, terms: Terms, queue: Queue) -> None:
+        """Answers with a browser, or a reader by sequence."""
+        filters = terms.filters
+        selector = entry_selector(filters, queue.reader, self._decoded)
+        if filters.lease is not None:
+            _check_lease(queue, filters.lease)
+        reader = ReaderLink(
+            self._reader_parts, peer, link, queue, start=filters.start, end=filters.end, selector=selector,
+            settled=terms.presettled, tells_path=TELLS_PATH in (terms.attach.desired_capabilities or ()),
+        )  # fmt: skip
+        _attached(link, reader, queue, terms.echoed)
+        queue.touch()
+
+    def _subscribe_queue(self, peer: Peer, link: Sender, terms: Terms, queue: Queue) -> None:
+        """Answers with a consumer of a queue's durable subscription, which is created if there is none."""
+        name = check_name(link.name)
+        cursor = queue.named.get(name)
+        if cursor is None:
+            full = self._catalog.subscriptions_full(queue)
+            if full is not None:
+                raise Refusal(conditions.RESOURCE_LIMIT_EXCEEDED, full)
+            cursor = queue.add_cursor(name, "copy", queue.next_sequence)
+        if cursor.mode != "copy":
+            text = f"subscription {name!r} on queue {queue.name!r} is read by sequence, not by links"
+            raise Refusal(conditions.NOT_ALLOWED, text)
+        for older in list(cursor.consumers):
+            if isinstance(older, ConsumerLink):
+                older.detach_with(f"subscription {name!r} is read on a newer link", conditions.STOLEN)
+        cursor.selector = entry_selector(terms.filters, queue.reader, self._decoded)
+        self._consume(peer, link, terms, queue, cursor, None, self._stored_answers.of(peer, link, cursor))
 
     def _consume(
         self,
         peer: Peer,
         link: Sender,
+        terms: Terms,
         queue: Queue,
         cursor: Cursor,
-        source: Source,
-        echoed: Source,
         selector: EntrySelector | None,
-        *,
-        presettled: bool,
         answering: Answering = at_once,
     ) -> None:
         """Answers with a consumer on `cursor`."""
+        presettled, echoed = terms.presettled, terms.echoed
         if (
             presettled
             or isinstance(queue, TemporaryQueue)
-            or not self._resume.consumer(peer, link, cursor, source, echoed, selector, answering=answering)
+            or not self._resume.consumer(peer, link, cursor, terms.source, echoed, selector, answering=answering)
         ):
             consumer = ConsumerLink(self._consumer_parts, peer, link, cursor, presettled=presettled, selector=selector)
             _attached(link, consumer, queue, replace(echoed, timeout=0), answering)  # nothing is kept for it

@@ -46,14 +46,14 @@ NO_LOCALS: Final = (str(NO_LOCAL), str(NO_LOCAL_CODE))
 """Descriptors of a selector, of a pattern of subjects, of one subject, and of what a reader published itself."""
 
 Compile = Callable[[object], Predicate]
-"""Compiles what a peer sent as a selector. Refusal of what is none."""
+"""Compiles a peer's selector; Refusal for an invalid one."""
 
 EFFORT_A_BYTE: Final = 10
-"""What a selector that is compiled costs its connection, by its bytes: some take as many microseconds each."""
+"""Effort that compiling a selector counts for its connection, for each byte: some take as many microseconds."""
 
 KEPT_MAX: Final = 256
 KEPT_BYTES_MAX: Final = 256
-"""Selectors that are kept compiled, and the longest of them."""
+"""Selectors that are kept compiled, and the bytes of the longest of them."""
 
 
 class Compiler:
@@ -165,7 +165,7 @@ class Decoded:
         self.sections = Sections(b"")
         self.subject: str | None = None
         self.publisher: tuple[bytes, bytes] | None = None
-        """Once somebody has asked for them."""
+        """Set when they are first used."""
 
 
 def pattern_of(text: object, *, is_exact: bool = False) -> Pattern:

@@ -1,6 +1,6 @@
 """Links that only neighbours may attach: the control link, and those of hops (CUSTODY, "The session", "The hop").
 
-Rules of this file: a peer that is not a neighbour is told why, and how to become one.
+Rules of this file: a refusal tells a peer that is not a neighbour why, and how to become one.
 """
 
 from collections.abc import Callable, Mapping
@@ -27,7 +27,7 @@ from holdfast.state.turns import Turns
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AnswerHop(LinkEffect):
-    """Answers the attach of a hop's link. `continues`: the epoch that its sender goes on from."""
+    """Answers the attach of a hop's link. `continues`: the epoch that its sender continues."""
 
     link: CustodyReceiver = field(repr=False)
     continues: object

@@ -1,7 +1,7 @@
-"""What a client's sender asks for, and the link that answers it (AMQP 1.0 §3.5; CLIENTS 13 to 17, 32, 33, 35).
+"""Answers the attach of a client's sender (AMQP 1.0 §3.5; CLIENTS 13 to 17, 32, 33, 35).
 
-Rules of this file: everything in an attach is hostile until checked. A named producer's attach is answered once what
-its older link had brought is on disk or refused.
+Rules of this file: everything in an attach is hostile until checked. A named producer's attach is answered once the
+messages of its older link are on disk or refused.
 """
 
 from dataclasses import dataclass, field, replace
@@ -27,7 +27,7 @@ from holdfast.state.catalog import Catalog
 from holdfast.state.turns import Turns
 
 PRODUCER_KEY_BYTES_MAX: Final = 400
-"""A producer's name and address together: what a key of the store's small tables holds (engine/port.py)."""
+"""Bytes of a producer's name and address together, which a key of the store's small tables holds (engine/port.py)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -133,7 +133,7 @@ class ProducerAttach:
 
 
 def _answer_named(effect: AnswerNamedProducer) -> None:
-    """What the older link had brought is on disk or refused: now the numbers are the truth."""
+    """The messages of the older link are on disk or refused: now the numbers are final."""
     named, producer = effect.link, effect.named
     link, peer = named.link, named.peer
     if link.detached or producer.holder is not named:

@@ -34,11 +34,11 @@ from holdfast.state.configured_subscriptions import ConfiguredSubscriptions
 
 SHARED: Final = Symbol("shared")
 GLOBAL: Final = Symbol("global")
-"""Capabilities of a source: several links read the subscription; of whichever container."""
+"""Capabilities of a source: several links share the subscription; links of any container do."""
 
 
 class Subscribed(NamedTuple):
-    """What a link reads, and what the subscription wants."""
+    """The queue and cursor that a link reads, and its subscription's pattern and selector."""
 
     queue: Queue
     cursor: Cursor
@@ -66,7 +66,7 @@ class TopicAttach:
         self._publishers = publishers
         self._configured = configured
         self._shared: dict[tuple[Topic, str], TemporaryQueue] = {}
-        """Of subscriptions that are shared and not durable, by name; those that ended are found out when asked for."""
+        """Shared subscriptions that are not durable, by name; ended ones are found when they are looked up."""
         for topic in catalog.topics():
             self._restore(topic)
 
@@ -86,7 +86,7 @@ class TopicAttach:
     def subscription(
         self, peer: Peer, link: Sender, source: Source, topic: Topic, subject: str, filters: Filters, *, durable: bool
     ) -> Subscribed:
-        """The queue and the cursor that the link reads: a new subscription's, or one's that is there. Refusal."""
+        """The queue and the cursor that the link reads, of a new or an existing subscription. Raises Refusal."""
         if subject:
             if filters.pattern is not None:
                 text = f"{topic.name}/{subject[:60]}: the address has a pattern, and so have the filters; remove one"

@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol
 
 from holdfast.amqp.connection import Sender
 from holdfast.amqp.effort import OUTCOME
-from holdfast.amqp.links.resuming import Act, Step, content
+from holdfast.amqp.links.resuming import ResumeAction, Step, content
 from holdfast.amqp.wire.performatives import Modified, Rejected
 from holdfast.broker.cursors.cursor import Cursor
 from holdfast.broker.cursors.entry_consumer import EntrySelector
@@ -25,20 +25,20 @@ from holdfast.peers.peer import Peer
 from holdfast.peers.use import Use
 
 HELD_BYTES: Final = 512
-"""What a delivery that waits holds in memory, about."""
+"""Bytes of memory that a waiting delivery uses, about."""
 
 RESUME_COUNT: Final = 64
-"""Deliveries that a consumer goes on with, or outcomes that are applied, before others of its queue have their turn."""
+"""Deliveries that a consumer resumes, or outcomes that are applied, before other links of its queue have their turn."""
 
 FIRST_TAG: Final = 0
-"""Of a consumer's link, whose delivery-tags go on beyond the last of 32 bits."""
+"""The first delivery-tag of a consumer's link; tags continue beyond 32 bits."""
 
 FRAME_BYTES: Final = 64
-"""What each of them counts for its connection beside its content: one without content is a frame, too."""
+"""Bytes that each of them counts for its connection besides its content, because one without content is a frame,
+too."""
 
 OUTCOME_COST: Final = 8
-"""What an outcome that is applied alone counts among the entries that a turn offers (memory.OFFERED_COUNT): it takes
-about as long as so many."""
+"""Entries that an outcome applied singly counts in the turn's share (memory.OFFERED_COUNT): it takes about as long."""
 
 SENT_AGAIN_COST: Final = 4
 """The same of a delivery that is resumed."""
@@ -51,11 +51,11 @@ class Outgoing(Suspendable):
         super().__init__(key, hold_s)
         self.cursor = cursor
         self.consumer: ResumableConsumer | None = None
-        """In whose hands the cursor has them."""
+        """The consumer that holds them, by the cursor's account."""
         self.held: dict[bytes, int] = {}
         self.next_tag = FIRST_TAG
         self.use: Use | None = None
-        """For whom `use_bytes` of what is held count."""
+        """The user for whom `use_bytes` of the held entries count."""
         self.use_bytes = 0
 
     def count_for(self, use: Use | None, size: int) -> None:
@@ -66,7 +66,7 @@ class Outgoing(Suspendable):
             use.given(size)
 
     def uncount(self) -> None:
-        """The entries count for no user any more, or for the link that resumes."""
+        """The held entries stop counting for that user, or count for the link that resumes."""
         use, self.use = self.use, None
         if use is not None:
             use.settled(self.use_bytes)
@@ -103,11 +103,11 @@ class ResumableConsumer(ConsumerLink):
         self.record = record
         self.keeper = keeper
         self.fenced = False
-        """A newer link takes its deliveries over."""
+        """Whether a newer link takes over its deliveries."""
         self.steps: deque[tuple[Step, int]] = deque()
-        """What is to be resumed before anything else is sent, with its sequence."""
+        """Deliveries to be resumed before anything else is sent, with their sequences."""
         self.waiting: dict[bytes, int] = {}
-        """Deliveries of which an incomplete map did not tell: kept for the next attach."""
+        """Deliveries that an incomplete map did not contain: kept for the next attach."""
         self.outcomes_due: deque[tuple[Rejected | Modified, int]] = deque()
         """Outcomes of the peer's map that are applied one by one, a share with each turn. Until then their deliveries
         are held as before; each is among `steps`, too."""
@@ -136,15 +136,15 @@ class ResumableConsumer(ConsumerLink):
             item = taken.get(sequence)
             if item is None:
                 continue
-            if step.act is Act.RESEND:
+            if step.act is ResumeAction.RESEND:
                 again.append(sequence)
-            elif step.act is Act.AWAIT:
+            elif step.act is ResumeAction.AWAIT:
                 self.waiting[step.tag] = sequence
             else:
                 self.held += 1
                 self.count_held(item.size)
                 self.steps.append((step, sequence))
-                if step.act is Act.SETTLE:
+                if step.act is ResumeAction.SETTLE:
                     group = _group(step.state)
                     if group is None:
                         self.outcomes_due.append((step.state, sequence))
@@ -232,7 +232,7 @@ class ResumableConsumer(ConsumerLink):
             step, sequence = self.steps.popleft()
             self._count(FRAME_BYTES)
             work.offered_count += SENT_AGAIN_COST
-            if step.act is Act.SETTLE:
+            if step.act is ResumeAction.SETTLE:
                 link.resume(step.tag, context=sequence, state=step.state, settled=True)
             else:
                 self._send_again(step, sequence)
@@ -297,7 +297,9 @@ class ResumableConsumer(ConsumerLink):
         sent = self.link.suspended if self.link.over else self.link.unsettled_tags()
         unapplied = {sequence for _, sequence in self.outcomes_due}  # their peer sends these outcomes again
         left = {
-            step.tag: sequence for step, sequence in self.steps if step.act is not Act.SETTLE or sequence in unapplied
+            step.tag: sequence
+            for step, sequence in self.steps
+            if step.act is not ResumeAction.SETTLE or sequence in unapplied
         }
         record.held = sent | left | self.waiting
         if provisional:  # their transactions hold them
@@ -313,7 +315,7 @@ class ResumableConsumer(ConsumerLink):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AnswerConsumer(LinkEffect):
-    """Answers the attach of a consumer that goes on with what it held."""
+    """Answers the attach of a consumer that resumes its deliveries."""
 
     link: "ResumableConsumer" = field(repr=False)
 

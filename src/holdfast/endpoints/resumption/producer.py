@@ -22,11 +22,11 @@ from holdfast.state.turns import runs
 
 TAG_RUN_BYTES: Final = 160
 REJECTED_BYTES: Final = 2_560
-"""What a run of a link's tags, and a rejection, hold in memory, about."""
+"""Bytes of memory that a run of a link's tags, and a rejection, use, about."""
 
 REJECTED_MAX: Final = 1_024
-"""Rejected deliveries of one link that are remembered; the oldest is forgotten, comes again when the link is resumed,
-and would be rejected again. So it is where the memory for those of all links is used up."""
+"""Rejected deliveries of one link that are remembered. Beyond that, or if the memory for those of all links is used up,
+the oldest is forgotten: it comes again when the link is resumed, and is rejected again."""
 
 
 class Incoming(Suspendable):
@@ -43,7 +43,7 @@ class Incoming(Suspendable):
         self.has_row = False
         """Whether the store may have a row of it."""
         self.gone = False
-        """It was closed or forgotten: nothing of it is written any more."""
+        """Whether it was closed or forgotten, so that nothing of it is written."""
 
     @property
     def held_bytes(self) -> int:

@@ -15,7 +15,7 @@ from heapq import heapify, heappop, heappush
 from typing import Any, Final
 
 from holdfast.amqp.connection import Receiver, Sender
-from holdfast.amqp.links.resuming import Act, compare
+from holdfast.amqp.links.resuming import ResumeAction, compare
 from holdfast.amqp.wire import conditions
 from holdfast.amqp.wire.composites import UINT_MAX
 from holdfast.amqp.wire.extensions import TAG_OFFSET
@@ -97,7 +97,7 @@ class Resumption:
         self.by_cursor: dict[Cursor, dict[Outgoing, None]] = {}
         """The same of each cursor that has any: there may be thousands of others."""
         self.going_on: dict[Queue, dict[ResumableConsumer, None]] = {}
-        """Consumers that go on with what they held once their queue is offered, that is in the next turn."""
+        """Consumers that resume their deliveries when their queue is offered next, that is in the next turn."""
         self.due: list[tuple[float, int, Suspendable]] = []
         self._given = 0
         turns.effects.on(AnswerProducer, answer_producer)
@@ -217,11 +217,11 @@ class Resumption:
         link.context = consumer = ResumableConsumer(self._consumer_parts, peer, link, cursor, record, self, selector)
         consumer.take_over(steps)
         self.count(record)
-        unsettled = {step.tag: None for step in steps if step.act is not Act.RESEND} if resumed else None
+        unsettled = {step.tag: None for step in steps if step.act is not ResumeAction.RESEND} if resumed else None
         granted = replace(echoed, timeout=int(hold_s)) if asked.timeout else echoed
 
         def answer(told: Told) -> None:
-            """What the outcomes of the peer's map do is on disk."""
+            """The effects of the outcomes in the peer's map are on disk."""
             if link.detached or link.context is not consumer:
                 peer.refuse_detached(link)
                 return

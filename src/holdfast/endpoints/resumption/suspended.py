@@ -22,13 +22,13 @@ class Suspendable:
         self.hold_s = hold_s
         self.until: float | None = None
         self.over = False
-        """Nothing is kept of it any more."""
+        """Whether the record was forgotten."""
         self.counted_bytes = 0
-        """What it is counted with in the node's memory."""
+        """The bytes that it counts in the node's memory."""
 
     @property
     def held_bytes(self) -> int:
-        """What is kept of it, about."""
+        """The bytes that it uses, about."""
         return RECORD_BYTES
 
 

@@ -34,7 +34,7 @@ from holdfast.peers.link_tables import LinkTables
 from holdfast.peers.peer import Peer
 
 CREDIT: Final = 100
-"""Declares and discharges that one link may have under way."""
+"""Credit of one link, for declares and discharges."""
 
 REQUEST_BYTES_MAX: Final = 1_024
 """Of one of them."""
@@ -73,7 +73,7 @@ class CoordinatorLink(Ingress):
         self.mine: dict[bytes, Transaction] = {}
         """Its transactions that are open."""
         self.waiting: deque[Delivery] = deque()
-        """What came, and was not carried out yet; the first of it waits."""
+        """Requests that were not carried out yet; the first one waits."""
 
     def refill(self) -> None:
         """Continues with waiting requests, as far as possible."""

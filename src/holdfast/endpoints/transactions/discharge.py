@@ -112,7 +112,7 @@ class Commits:
         return None
 
     def _spread(self, transaction: Transaction) -> Spread:
-        """Where its messages to topics go beside this node."""
+        """The destinations of its messages to topics besides this node."""
         spreading, spread = self._parts.spreading, {}
         for post in transaction.posts:
             message = post.message
@@ -138,7 +138,7 @@ class Commits:
     # ------------------------------------------------------------------------------------------------ asked
 
     def _gone(self, transaction: Transaction) -> Error | None:
-        """Why it cannot be committed any more, because something that it concerns does not exist any more."""
+        """Why it can no longer be committed: something that it concerns was deleted."""
         catalog = self._parts.catalog
         for queue in dict.fromkeys(post.message.queue for post in transaction.posts):
             if not catalog.has(queue):
@@ -146,7 +146,7 @@ class Commits:
         for (cursor, sequence), _ in transaction.takes.items():
             held = cursor.acquired.get(sequence)
             if not catalog.has_cursor(cursor) or held is None or held.consumer is not transaction:
-                text = f"sequence {sequence} of queue {cursor.queue.name!r} is not there any more"
+                text = f"sequence {sequence} of queue {cursor.queue.name!r} has left the queue"
                 return _error(conditions.RESOURCE_DELETED, text)
         return self._wrong_producer(transaction)
 

@@ -191,7 +191,7 @@ class TransactionalWork:
 
     def take(self, link: Taking, sequences: list[int], state: TransactionalState, *, settled: bool) -> bool:
         """Adds deliveries with their outcome to a transaction; False if that is unknown. `settled`: by the peer, which
-        cannot change the outcome any more."""
+        then cannot change the outcome."""
         transaction = self._transactions.find(link.peer, state.txn_id)
         if transaction is None:
             return False
@@ -271,7 +271,7 @@ class TransactionalWork:
                 self._transactions.fail(transaction, conditions.RESOURCE_LIMIT_EXCEEDED, text)
 
     def link_gone(self, link: Taking) -> None:
-        """A consumer's link has ended: deliveries that it had not settled cannot return to it any more."""
+        """A consumer's link has ended: deliveries that it had not settled can no longer return to it."""
         for taken in link.provisional.values():
             taken.left = taken.settled = True
         link.provisional.clear()

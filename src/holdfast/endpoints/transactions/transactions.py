@@ -37,8 +37,8 @@ from holdfast.state.turns import Undone
 
 COUNTER_BYTES: Final = 8
 NONCE_BYTES: Final = 8
-"""An id is what the node drew when its first transaction of this start was declared, and a number: an id of an earlier
-start is unknown, as it must be."""
+"""Random bytes in an id, drawn when the first transaction since the start is declared, followed by a number: so ids of
+earlier starts are unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Transactions:
         self.open: dict[bytes, Transaction] = {}
         self.deciding: dict[Transaction, None] = {}
         self.timed: dict[bytes, Transaction] = {}
-        """Those whose time is not over."""
+        """Transactions whose time limit has not passed."""
         self.counts: dict[Peer, int] = {}
         """How many each connection has."""
         self.refusal = ""
@@ -173,7 +173,7 @@ class Transactions:
             cursor.queue.touch()
 
     def close(self, transaction: Transaction) -> None:
-        """Forgets a transaction that was discharged, or that nobody can discharge any more."""
+        """Forgets a transaction that was discharged, or that no client can discharge."""
         if self.open.pop(transaction.txn_id, None) is None:
             return
         self.timed.pop(transaction.txn_id, None)
@@ -183,7 +183,7 @@ class Transactions:
             del self.counts[peer]
 
     def decide(self, transaction: Transaction) -> None:
-        """The gathered turn commits it: its id is not valid any more, and its messages belong to their queues."""
+        """The gathered turn commits it: its id becomes invalid, and its messages belong to their queues."""
         self.release(transaction)
         self.close(transaction)
         transaction.deciding = True  # from here on nothing is called that could fail
@@ -208,7 +208,7 @@ class Transactions:
         return next((item.until for item in self.timed.values()), None)
 
     def tick(self, now: float) -> None:
-        """Rolls back transactions that were open for too long; their clients are told with their next operation."""
+        """Rolls back transactions that were open for too long; their clients learn it with their next operation."""
         while self.timed:
             transaction = next(iter(self.timed.values()))
             if transaction.until > now:
@@ -217,7 +217,7 @@ class Transactions:
             self.give_up(transaction, text, conditions.TRANSACTION_TIMEOUT)
 
     def give_up(self, transaction: Transaction, why: str, condition: str = conditions.TRANSACTION_ROLLBACK) -> None:
-        """Rolls back a transaction that is open, whose client is told why with its next operation."""
+        """Rolls back an open transaction; its client gets the reason with its next operation."""
         self.timed.pop(transaction.txn_id, None)
         self.fail(transaction, condition, why)
         self.roll_back(transaction)

@@ -60,7 +60,7 @@ def transactions(
 
 
 def _shares(transaction: Transaction) -> None:
-    """What an open transaction does to the bounds of queues is what it has."""
+    """The reservations of an open transaction match its contents."""
     where = f"transaction {transaction.txn_id.hex()}"
     if transaction.error is not None:
         brings = transaction.posts or transaction.shares or transaction.numbers or transaction.streams

@@ -22,7 +22,7 @@ from holdfast.peers.use import Use
 TRANSACTION_BYTES: Final = 2_048
 POST_BYTES: Final = 640
 TAKE_BYTES: Final = 512
-"""What a transaction holds in memory beside its work, and what each message and each delivery holds, about."""
+"""Bytes of memory that a transaction uses besides its work, and that each message and each delivery uses, about."""
 
 
 class Prepared(NamedTuple):
@@ -78,7 +78,7 @@ class Taking(Protocol):
         """Returns a delivery to the link."""
 
     def take_away(self, sequence: int, size: int) -> None:
-        """The link does not hold the delivery any more."""
+        """Removes the delivery from those that the link holds."""
 
     def exclude(self, sequence: int) -> None:
         """The entry is undeliverable on this link."""
@@ -95,11 +95,11 @@ class Post:
     epoch: int
     blob: Blob | None
     told: bool = False
-    """Whether what needs no disk was done of it, after the commit."""
+    """Whether its effects that need no disk were applied, after the commit."""
 
     @property
     def number(self) -> tuple[Producer, int] | None:
-        """Of its named producer, where it has one."""
+        """The number from its named producer, if it has one."""
         producer = self.message.producer
         return None if producer is None else (producer, self.message.number)
 
@@ -115,9 +115,9 @@ class Take:
     outcome: Any
     settled: bool
     extra_bytes: int
-    """What is counted of it beyond TAKE_BYTES: its outcome in the peer's own words."""
+    """Bytes that it counts beyond TAKE_BYTES, for the peer's outcome."""
     makes_room: bool
-    """Whether it leaves its queue for all readers, as far as was known when it was taken: what `Share.taken` counts."""
+    """Whether it leaves its queue for all readers, as known when it was taken: `Share.taken` counts these."""
     left: bool = False
 
     @property
@@ -168,7 +168,7 @@ class Transaction:
     """What is counted of it in the node's memory."""
     error: Error | None = None
     deciding: bool = False
-    """Whether its work is in a turn's batch: what becomes of it is decided with that."""
+    """Whether its work is in a turn's batch, which decides its result."""
 
     @property
     def held_bytes(self) -> int:
@@ -200,7 +200,7 @@ class Transaction:
         return found
 
     def recount(self) -> None:
-        """A failure may lie between what it has and what is counted of it."""
+        """Counts its contents again after a failure."""
         self.numbers = {post.number for post in self.posts if post.number is not None}
         brings, takes_off = self.brings(), self.takes_off()
         for queue in {*self.shares, *brings, *takes_off}:

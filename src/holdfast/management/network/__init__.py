@@ -1,1 +1,1 @@
-"""One view of the network: what each node says of itself in a few numbers (docs/operations.md, "All nodes at once")."""
+"""One view of the network: a few numbers of each node (docs/operations.md, "All nodes at once")."""

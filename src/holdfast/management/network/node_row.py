@@ -1,4 +1,4 @@
-"""What a node says of itself to the others: a few numbers, as a list of fixed places in a control message.
+"""A node's row for the others: a few numbers, as a list of fixed places in a control message.
 
 Rules of this file: what another node says is checked place by place; a wrong row is None. Places may be added at the
 end, and a node ignores those that it does not know.
@@ -26,7 +26,7 @@ class NodeRow(NamedTuple):
     """`messages`: in the node's own queues; `in_transmission`: for other nodes; `oldest_s`: the age of the oldest of
     both, None without any. `sessions_up` of `sessions` with neighbours are Established; `links`: of all peers.
     `room_bytes`: what its store may still take. `bits`: DISK_FAILS, DRAINED. `owed`: how many of `in_transmission` are
-    for each node that is drained, or of which nothing is known any more."""
+    for each drained or unknown node."""
 
     version: str
     protocol: int
@@ -49,7 +49,7 @@ class NodeRow(NamedTuple):
         return bool(self.bits & DRAINED)
 
     def told(self) -> dict[str, Any]:
-        """As clients are told it."""
+        """The row as clients get it."""
         fields = self._asdict()
         bits, owed = fields.pop("bits"), fields.pop("owed")
         numbers = {key: Ulong(value) if isinstance(value, int) else value for key, value in fields.items()}

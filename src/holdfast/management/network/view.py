@@ -4,7 +4,7 @@ once"; ADR 0104).
 Rules of this file: no custody, so a question or a row may be lost, and is asked for again by the next look. A node
 keeps nothing of what it passes on. Rows that are passed on have a share of the line, and wait for it, a bounded number;
 a node that was asked is not asked again before it has answered, or AGAIN_S are over. What a neighbour says is checked.
-Whose row is old, or missing, is told as that.
+Old and missing rows are marked as such.
 """
 
 from collections import deque
@@ -52,7 +52,7 @@ Row = dict[str, Any]
 
 @dataclass(eq=False, slots=True)
 class Look:
-    """A client's question: who is to answer yet, until when, and what is called then."""
+    """A client's question: the nodes whose answers are outstanding, until when, and the function to call then."""
 
     names: list[str]
     more: bool
@@ -216,7 +216,7 @@ class NetworkView:
                 look.missing.discard(str(node))
 
     def _pass_row(self, fields: dict[str, Any]) -> None:
-        """One step back on its way, as soon as that line has a share for it."""
+        """Sends a row one hop back, as soon as that link has a share for it."""
         name = fields["way"][-1]
         if name not in self._neighbours:
             return

@@ -31,7 +31,7 @@ def told_of(kind: str, operation: str, name: str, queue: str, answer: Answer) ->
     if (kind, operation) == (NODE, "FORGET"):
         return f"node {name!r} forgotten"
     if (kind, operation) == (NODE, "RELOAD"):
-        return f"configuration taken up: {'; '.join(body['changed']) or 'nothing has changed'}"
+        return f"configuration reloaded: {'; '.join(body['changed']) or 'nothing has changed'}"
     if kind == LINK:
         return _of_link(operation, name, body)
     if kind == SERVICE and operation == "DELETE":

@@ -2,8 +2,8 @@
 (docs/management.md).
 
 Rules of this file: a connection is identified by its number, which is unique until the node stops; a session by its
-connection and channel, an attachment by its handle too. A closed connection is told why, and has as much time to close
-as a refused one.
+connection and channel, an attachment by its handle too. A connection is closed with the reason, and has as much time to
+close as a refused one.
 """
 
 from collections.abc import Callable, Iterator
@@ -55,7 +55,7 @@ class ConnectionOperations:
         }
 
     def types(self) -> tuple[EntityType, ...]:
-        """What QUERY tells of them."""
+        """The attributes of QUERY."""
         return (
             EntityType(CONNECTION, CONNECTION_ATTRIBUTES, self._keys, self._connection),
             EntityType(SESSION, SESSION_ATTRIBUTES, self._sessions, self._session),

@@ -30,7 +30,7 @@ ROWS_MAX: Final = 200
 ROWS_BYTES: Final = 256 * 1024
 """What is read for one answer, the first message whatever its size: annotations are decoded."""
 READ_MAX: Final = 256 * 1024
-"""Bytes of a message that READ tells; of a longer one these, and that it is not whole."""
+"""Bytes of a message that READ returns; of a longer one these, and that it is not whole."""
 MESSAGE_ID: Final = 0
 """Place of the field in the properties (AMQP 1.0 §3.2.4)."""
 TEXT_CHARACTERS_MAX: Final = 500

@@ -22,7 +22,7 @@ _KEYS: Final = ("mode", "patterns")
 
 
 class FederationOperations:
-    """Adds, removes and lists entries, and tells where messages of a subject go."""
+    """Adds, removes and lists entries, and shows where messages of a subject go."""
 
     def __init__(self, control: BindingControl, routing: RoutesNow) -> None:
         self._control = control

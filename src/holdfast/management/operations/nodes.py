@@ -67,7 +67,7 @@ class NodeOperations:
         forwarding: Forwarding,
         departures: Departures,
     ) -> None:
-        """`reload`: has the configuration read and taken up; Refused where that is not possible."""
+        """`reload`: has the configuration read and applied; Refused where that is not possible."""
         self._report = report
         self._questions = questions
         self._routing = routing
@@ -140,7 +140,7 @@ class NodeOperations:
         return later
 
     def drain(self, host: str, name: str, arguments: dict[str, Any]) -> Answer:
-        """The node takes no new messages any more, over restarts too; answers what it still holds."""
+        """Drains the node, also over restarts; answers what it still holds."""
         if host != DEFAULT_HOST:
             raise Refused(403, "the node is the default host's to drain")
         return self._drained(self._node_drain.begin())

@@ -29,11 +29,11 @@ from holdfast.peers.authorise import Authoriser
 from holdfast.state.catalog import WAITING, Catalog
 
 WAITING_LOOKED_AT: Final = 1_000
-"""So many messages that consumers hold, or gave back, cost as much as a queue told, where the head is asked for; and so
-many that wait for earlier ones, where gaps are skipped."""
+"""Acquired or requeued messages that cost as much as listing a queue, if its head is requested; and so many that wait
+for earlier ones, where gaps are skipped."""
 
 ENTRIES_COST: Final = 100
-"""What messages that are listed, read or moved cost, in queues told."""
+"""The cost of a message that is listed, read or moved, in listed queues."""
 
 NO_LINK: Final = "no permission to do that with a link; ask the administrator of this node"
 """The same for a link that is there, whatever its user may not, and for one that is not."""
@@ -91,7 +91,7 @@ class Management:
         return self._authoriser.authorise(who, action, address, host=host) is None
 
     def _readable(self, who: str, host: str, arguments: dict[str, Any]) -> Answer:
-        """The queues that somebody may read who is no administrator: who may receive could read all by a copying
+        """The queues that a user without `administer` may read: who may receive could read all by a copying
         subscription."""
 
         def may(name: str) -> bool:

@@ -173,8 +173,8 @@ class QueueOperations:
         return Answer(200, "OK", {**self._status.of(queue), "created": False}, stored=True)
 
     def update(self, host: str, name: str, arguments: dict[str, Any]) -> Answer:
-        """Changes bounds, and what happens at them, from now on. A queue that holds more than its new bound keeps its
-        messages, and accepts none until it holds less."""
+        """Changes bounds, and what happens at them. A queue that holds more than its new bound keeps its messages, and
+        accepts none until it holds less."""
         _check_settings(arguments, LIVE_KEYS)
         queue = queue_of(self._catalog, host, name)
         if queue.kind not in (QueueKind.ORDINARY, QueueKind.TOPIC):

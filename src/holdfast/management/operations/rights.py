@@ -90,7 +90,7 @@ class Rights:
         yield from self._to(host, target, LINK_TO)
 
     def _to(self, host: str, address: object, action: str) -> Iterator[Right]:
-        """What it takes to have messages brought to that address."""
+        """The permission to send messages to that address."""
         try:
             meant = self._resolver.target_of(address, host) if isinstance(address, str) else None
         except Refusal:

@@ -1,7 +1,7 @@
 """The operations of `$management` about clients' transactions that are open (docs/management.md).
 
 Rules of this file: a transaction is identified by its id in hexadecimal. One that is closed is rolled back; its client
-is told with its next operation, as of one that was open for too long.
+learns it with its next operation, as for one that was open too long.
 """
 
 from typing import Any, Final
@@ -28,7 +28,7 @@ class TransactionOperations:
         table |= {(TRANSACTION, "CLOSE"): self.close}
 
     def types(self) -> tuple[EntityType, ...]:
-        """What QUERY tells of them."""
+        """The attributes of QUERY."""
         return (EntityType(TRANSACTION, TRANSACTION_ATTRIBUTES, self._keys, self._row),)
 
     def _keys(self, host: str, after: str) -> list[Transaction]:

@@ -1,4 +1,4 @@
-"""What a node tells those who measure it: its status, with a bounded number of queues of all virtual hosts.
+"""The measurements of a node: its status, with a bounded number of queues of all virtual hosts.
 
 Rules of this file: reads, never changes; the driver puts it into the form that is asked for (node/admin/metrics.py).
 """
@@ -11,7 +11,7 @@ from holdfast.management.status.status import NodeStatus
 from holdfast.state.catalog import Catalog
 
 QUEUES_MAX: Final = 1_000
-"""Queues that are told of one by one: a few milliseconds of a turn. Those of the default host come first, by name."""
+"""Queues that are reported singly: a few milliseconds of a turn. Those of the default host come first, by name."""
 
 
 class Measured:

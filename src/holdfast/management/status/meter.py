@@ -39,7 +39,7 @@ class Meter:
         self._catalog = catalog
         self._each_interval: list[Callable[[], None]] = []
         self.totals: dict[HostedName, tuple[int, int, int, float]] = {}
-        """By queue, as last told: in, out, messages, and when."""
+        """By queue, as last recorded: in, out, messages, and when."""
         self.pending: list[Queue] = []
         """Still to be looked at in this interval, the next one last."""
         self.due_at = clock.now

@@ -24,7 +24,7 @@ QUEUE_ATTRIBUTES: Final = (
     "unsettled", "subscriptions", "bytes_max", "messages_max", "when_full", "room", "dropped_total",
     "subscriptions_ended", "refused_total", "order", "order_wait_s", "durable", "deliveries_max", "priorities",
 )  # fmt: skip
-"""What is told of each queue beside its name."""
+"""The fields of each queue besides its name."""
 
 
 class QueueStatus:

@@ -4,47 +4,23 @@ Rules of this file: reads, never changes; a virtual host other than the default 
 are a contract (docs/management.md): fields may be added, and none is removed.
 """
 
-from collections.abc import Callable, Mapping, Sized
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 from holdfast import __version__
 from holdfast.amqp.wire.types import Ulong
 from holdfast.broker.entries.host_names import DEFAULT_HOST
-from holdfast.custody.arrival.path_check import PathCheck
-from holdfast.custody.dead_lettering import DeadLettering
-from holdfast.custody.forwarding import Forwarding
-from holdfast.custody.names.identity import Identities
-from holdfast.endpoints.addresses.node_drain import NodeDrain
-from holdfast.endpoints.admission import Admission
-from holdfast.engine.clock import Clock
-from holdfast.engine.incidents import Incidents
-from holdfast.engine.log import Log
-from holdfast.links.containment import Containment
-from holdfast.links.disk import Disk
-from holdfast.management.status.descriptors import Descriptors
 from holdfast.management.status.destinations import DestinationStatus
 from holdfast.management.status.hosts import HostStatus
+from holdfast.management.status.managed_parts import ManagedParts
 from holdfast.management.status.origins import OriginStatus
 from holdfast.management.status.queues import QueueStatus
 from holdfast.management.status.sessions import SessionStatus
-from holdfast.management.status.turn_times import TurnTimes
 from holdfast.management.status.warnings import Warnings
-from holdfast.management.triggers import Triggers
 from holdfast.peering import binding_status, route_status
-from holdfast.peering.binding_control import BindingControl
-from holdfast.peering.rate_control import RateControl
 from holdfast.peering.route_status import RoutesNow
-from holdfast.peers.limits.memory import Memory
-from holdfast.peers.logins import Logins
 from holdfast.peers.neighbours import features
-from holdfast.peers.peer import Peer
-from holdfast.peers.users import Users
-from holdfast.queue_links.links import QueueLinks
-from holdfast.settings.node import NodeConfig
-from holdfast.state.dead_letter_bounds import DeadLetters
-from holdfast.state.losses import Losses
-from holdfast.state.room import Room
 
 
 class NodeStatus:
@@ -52,100 +28,75 @@ class NodeStatus:
 
     def __init__(
         self,
-        config: NodeConfig,
-        clock: Clock,
-        log: Log,
+        parts: ManagedParts,
         *,
-        identities: Identities,
-        room: Room,
-        memory: Memory,
-        users: Users,
-        logins: Logins,
-        turn_times: TurnTimes,
-        connections: Mapping[int, Peer],
         hosts: HostStatus,
         queues: QueueStatus,
         sessions: SessionStatus,
         destinations: DestinationStatus,
-        routing: RoutesNow,
-        paths: PathCheck,
-        forwarding: Forwarding,
-        dead_lettering: DeadLettering,
-        disk: Disk,
-        descriptors: Descriptors,
-        streams: Sized,
-        incidents: Incidents,
-        dead_letters: DeadLetters,
-        containment: Containment,
         origins: OriginStatus,
-        losses: Losses,
         warnings: Warnings,
-        queue_links: QueueLinks,
-        triggers: Triggers,
-        rates: RateControl,
-        bindings: BindingControl,
-        admission: Admission,
-        node_drain: NodeDrain,
         started_at: float,
-        resident_bytes: Callable[[], int],
     ) -> None:
-        """`streams`: large messages that are arriving. `started_at`: on the clock's scale. `resident_bytes`: the
-        process's memory, as last measured by the driver."""
+        """`started_at`: on the clock's scale."""
         self._parts: list[Callable[[], Mapping[str, Any]]] = []
         self._of_host: list[Callable[[str], Mapping[str, Any]]] = []
-        """What each virtual host is told of itself; its other parts are the default host's to know."""
-        self._config = config
+        """The fields of each virtual host; all others are only in the status of the default host."""
+        self._config = parts.config
         self._hosts = hosts
         tells, tell, tells_host = self._tells, self._tell, self._tells_host
-        tells("node", lambda: config.name)
-        tells("store", lambda: str(identities.store_uuid))
-        tells("former_store", lambda: None if identities.former is None else str(identities.former.uuid))
+        tells("node", lambda: parts.config.name)
+        tells("store", lambda: str(parts.identities.store_uuid))
+        tells("former_store", lambda: None if parts.identities.former is None else str(parts.identities.former.uuid))
         tells("version", lambda: __version__)
         tells("protocol", lambda: features.PROTOCOL)
-        tells("uptime_s", lambda: round(clock.now - started_at, 3))
-        tells("resident_bytes", lambda: Ulong(resident_bytes()))
-        tells("room_bytes", lambda: room.bytes)
+        tells("uptime_s", lambda: round(parts.clock.now - started_at, 3))
+        tells("resident_bytes", lambda: Ulong(parts.resident_bytes()))
+        tells("room_bytes", lambda: parts.room.bytes)
         self._brief = list(self._parts)
-        tells("drain", node_drain.status)
-        tells("memory", memory.status)
-        tells_host("users", users.status)
-        tells("logins", logins.status)
-        tells("turns", lambda: turn_times.status(clock.now))
-        tells("connections", lambda: len(connections))
-        self._of_host.append(lambda host: {"connections": sum(peer.host == host for peer in connections.values())})
+        tells("drain", parts.node_drain.status)
+        tells("memory", parts.memory.status)
+        tells_host("users", parts.users.status)
+        tells("logins", parts.logins.status)
+        tells("turns", lambda: parts.turn_times.status(parts.clock.now))
+        tells("connections", lambda: len(parts.connections))
+        peers = parts.connections
+        self._of_host.append(lambda host: {"connections": sum(peer.host == host for peer in peers.values())})
         tell(lambda: queues.fields(DEFAULT_HOST))
         self._of_host.append(queues.fields)
-        tells_host("refused", admission.told)
-        tells_host("links", queue_links.status)
-        tells_host("triggers", triggers.status)
+        tells_host("refused", parts.admission.told)
+        tells_host("links", parts.queue_links.status)
+        tells_host("triggers", parts.triggers.status)
         tells("sessions", sessions.status)
         tells_host("routes", destinations.status)
-        tell(partial(_routing, routing))
-        tell(partial(binding_status.status, bindings))
-        if rates.root is not None:
-            tells("pacing", rates.root.shared)
-            tells("paces", rates.root.given)
-        if config.pacing.roots:
-            tells("paced", rates.kept)
-        tells("paths", paths.status)
+        tell(partial(_routing, parts.routing))
+        tell(partial(binding_status.status, parts.bindings))
+        if parts.rates.root is not None:
+            tells("pacing", parts.rates.root.shared)
+            tells("paces", parts.rates.root.given)
+        if parts.config.pacing.roots:
+            tells("paced", parts.rates.kept)
+        tells("paths", parts.destination.paths.status)
+        forwarding, dead_lettering = parts.forwarding, parts.dead_lettering
         tells("unroutable", lambda: _counts(refused=forwarding.refused, dead_lettered=dead_lettering.unroutable))
-        tells("disk", disk.status)
-        tells("descriptors", descriptors.status)
-        streams_max = config.limits.streams_max
+        tells("disk", parts.disk.status)
+        tells("descriptors", parts.descriptors.status)
+        streams_max = parts.config.limits.streams_max
         tells(
             "large_messages",
-            lambda: _counts(under_way=len(streams), max=streams_max, refused=incidents.large_refused_total),
+            lambda: _counts(under_way=len(parts.streams), max=streams_max, refused=parts.incidents.large_refused_total),
         )
-        tells_host("dead_letters", dead_letters.status)
-        if config.vhosts:
+        tells_host("dead_letters", parts.dead_letters.status)
+        if parts.config.vhosts:
             tells("vhosts", hosts.status)
+        containment = parts.containment
         tells("failures", lambda: _counts(peers_ended=containment.peers_ended, parts=containment.parts_failed))
         tell(lambda: origins.fields(DEFAULT_HOST))
         self._of_host.append(origins.fields)
         tells("groups", origins.groups)
-        tell(losses.fields)
+        tell(parts.losses.fields)
         tells("warnings", lambda: [text for _, text in warnings.all()])
-        tells("log_lines_left_out", lambda: Ulong(log.left_out_total))
+        tells("log_lines_left_out", lambda: Ulong(parts.log.left_out_total))
 
     def _tells(self, name: str, value: Callable[[], Any]) -> None:
         self._tell(lambda: {name: value()})
@@ -154,7 +105,7 @@ class NodeStatus:
         self._parts.append(fields)
 
     def _tells_host(self, name: str, value: Callable[[str], Any]) -> None:
-        """For each host its own; for the default one in this place."""
+        """A field that each host has for itself; in the default host's status it is in this place."""
         self._tells(name, lambda: value(DEFAULT_HOST))
         self._of_host.append(lambda host: {name: value(host)})
 

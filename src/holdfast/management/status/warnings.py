@@ -1,8 +1,8 @@
 """Conditions that an operator can act on: each is a line in `status` and a WARNING in the log.
 
 Rules of this file: it mostly reads. It changes three things: Destination forgets full queues that have room again,
-Departures finds unknown nodes for which messages are kept, and Incidents forgets large messages that are not tried any
-more. A condition is logged when it was there in two checks in a row, and again after AGAIN_S if it has not ended. A
+Departures finds unknown nodes for which messages are kept, and Incidents forgets large messages that are no longer
+tried. A condition is logged when it was there in two checks in a row, and again after AGAIN_S if it has not ended. A
 line says what is wrong and what to do about it.
 """
 

@@ -252,7 +252,7 @@ class Look:
         self._stone: Step | None = None
         """Of its tombstone, which counts where nothing else is found: beside it may lie a dead letter."""
         self.onward: Hint | None = None
-        """What the next node is told, where the message was handed on."""
+        """The question for the next node, if the message was forwarded."""
         self.neighbour: str | None = None
         """Whom it was handed to."""
 

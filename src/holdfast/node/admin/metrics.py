@@ -52,7 +52,7 @@ class _Once:
 
 
 def rendered(fields: Mapping[str, Any], commits: CommitTimes) -> bytes:
-    """The page. `fields`: what the core has told (management/status/measured.py)."""
+    """The page. `fields`: the core's measurements (management/status/measured.py)."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Once(_all(fields, commits)))
     return generate_latest(registry)

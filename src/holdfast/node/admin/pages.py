@@ -1,7 +1,7 @@
 """The pages of the admin port: /metrics, /healthz and /readyz.
 
-Rules of this file: what is told is at most KEPT_S old, so that however often somebody asks, the core does so once in
-that time. The page of metrics is made in a thread, for it may be a megabyte.
+Rules of this file: an answer is at most KEPT_S old, so that the core measures at most once in that time, however many
+clients ask. The page of metrics is made in a thread, for it may be a megabyte.
 """
 
 import asyncio
@@ -20,8 +20,8 @@ Fields = dict[str, Any]
 
 
 class Pages:
-    """`ask` has the core tell what it measures; `why_not` says why the node is not ready, whatever its disk does; ""
-    if it is."""
+    """`ask` requests the core's measurements; `why_not` says why the node is not ready, whatever its disk does; "" if
+    it is."""
 
     def __init__(self, ask: Callable[[], Awaitable[Fields]], why_not: Callable[[], str], commits: CommitTimes) -> None:
         self._ask = ask

@@ -1,6 +1,6 @@
 """The admin port as the driver has it: questions go to the core as events, and its answers come back as commands.
 
-Rules of this file: whoever asks while an answer is awaited gets the same answer.
+Rules of this file: clients that ask while an answer is awaited get the same answer.
 """
 
 import asyncio
@@ -14,7 +14,8 @@ from holdfast.node.admin.requests import AdminServer
 
 
 class AdminPort:
-    """`ask` has the core tell its status, which comes by `told`; `why_not`: why the node is not ready, "" if it is."""
+    """`ask` requests the core's measurements, which arrive by `told`; `why_not`: why the node is not ready, "" if it
+    is."""
 
     def __init__(self, ask: Callable[[], None], why_not: Callable[[], str]) -> None:
         self.commits = CommitTimes()
@@ -27,7 +28,7 @@ class AdminPort:
         return await self._server.listen(where)
 
     def told(self, fields: dict[str, Any]) -> None:
-        """The core has told."""
+        """The core's measurements have arrived."""
         asked, self._asked = self._asked, None
         if asked is not None and not asked.done():
             asked.set_result(fields)

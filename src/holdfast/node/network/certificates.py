@@ -66,7 +66,7 @@ class Certificates:
         return Encryption(self._client, server=False, server_name=server_name, is_revoked=self._is_revoked)
 
     def watch(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Looks at the files from now on."""
+        """Begins to watch the files."""
         self._timer = loop.call_later(LOOK_S, self._look, loop)
 
     def close(self) -> None:
@@ -80,7 +80,7 @@ class Certificates:
         self.reload_changed()
 
     def reload_changed(self) -> bool:
-        """Reads the files again if they have changed; True if what they say is used from now on."""
+        """Reads the files again if they have changed; True if their contents are used from now on."""
         state = self._state()
         if state == self._seen:
             return False
@@ -89,7 +89,7 @@ class Certificates:
         except ConfigError as error:  # perhaps half of them are written: they are read again until they fit
             if str(error) != self._told:
                 self._told = str(error)
-                _log.error("%s; the certificates of before are used until the files are corrected", error)
+                _log.error("%s; the previous certificates are used until the files are corrected", error)
             return False
         self._seen, self._told = state, None
         _log.info("TLS: the certificates have changed; new connections use them")
@@ -151,7 +151,7 @@ def _stamp(path: Path) -> tuple[int, int, int] | None:
 def _server_context(files: TlsFiles) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     _set(context, files)
-    context.num_tickets = 0  # whoever comes again shows its certificate again
+    context.num_tickets = 0  # a peer that reconnects shows its certificate again
     if files.client_certificates != "none":
         context.verify_mode = ssl.CERT_REQUIRED if files.client_certificates == "required" else ssl.CERT_OPTIONAL
         _trust(context, files)

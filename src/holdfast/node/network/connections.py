@@ -29,7 +29,7 @@ from holdfast.peers.limits.refusals import REFUSALS_MAX
 from holdfast.settings.node import NodeConfig
 
 CLOSE_TIME_OUT_S: Final = 30.0
-"""How long a closed connection may go on reading what was written before."""
+"""How long a closed connection may still read what was written before."""
 NONCE_BYTES: Final = 18
 """Of each connection: as many as RFC 5802's example has, and a whole number of characters of base 64."""
 

@@ -23,7 +23,7 @@ _OWN: Final = "/proc/self/fd"
 
 
 def count() -> DescriptorsMeasured | None:
-    """How many are left now; None if the system does not tell. A thousand take a third of a millisecond."""
+    """How many are left now; None if the system does not report it. A thousand take a third of a millisecond."""
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     try:
         used = len(os.listdir(_OWN)) - 1  # the one that reads the folder
@@ -35,7 +35,7 @@ def count() -> DescriptorsMeasured | None:
 
 
 class Descriptors:
-    """Counts on the loop's thread from `start` to `close`, and hands what it finds to `tell`."""
+    """Counts on the loop's thread from `start` to `close`, and passes the counts to `tell`."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, tell: Callable[[DescriptorsMeasured], None]) -> None:
         self._loop = loop

@@ -44,7 +44,7 @@ class Dials:
         self.configure(neighbours, certificates)
 
     def configure(self, neighbours: Iterable[NeighbourConfig], certificates: Certificates | None) -> None:
-        """These are the neighbours from now on; dials of others, and of those that changed, end."""
+        """Sets the neighbours; dials of others, and of those that changed, end."""
         before, self._neighbours = self._neighbours, {each.name: each for each in neighbours}
         self._certificates = certificates
         for table in (self._server_names, self._remotes, self._sources):
@@ -88,7 +88,7 @@ class Dials:
     async def _dial(self, neighbour: str) -> None:
         where = self._remotes.get(neighbour)
         if where is None:  # it was removed, or dials this node now
-            self._feed(ConnectFailed(neighbour=neighbour, reason="it has no remote any more"))
+            self._feed(ConnectFailed(neighbour=neighbour, reason="its remote was removed from the configuration"))
             self.under_way.pop(neighbour, None)
             return
         source = self._sources.get(neighbour)

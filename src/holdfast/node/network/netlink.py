@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 INTERVAL_S: Final = 0.05
-"""Changes come in bursts: the first of one is told at once, the rest together after this."""
+"""Changes come in bursts: the first one is reported at once, the rest together after this."""
 READS_MAX: Final = 64
 """Messages taken off the socket at once; what is left comes with the loop's next look."""
 READ_BYTES: Final = 65_536

@@ -79,7 +79,7 @@ class Peer(asyncio.Protocol, Reading):
         self.loopback = False
         self.written_bytes = 0
         self.unsent_bytes = 0
-        """What the core was told last of the transport's buffer."""
+        """The last state of the transport's buffer that was reported to the core."""
         self.close_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -171,7 +171,7 @@ class Peer(asyncio.Protocol, Reading):
             self.transport.resume_reading()
 
     def acknowledged_bytes(self) -> int | None:
-        """How much of `written_bytes` the other end's system has acknowledged; None if this system cannot tell.
+        """How much of `written_bytes` the other end's system has acknowledged; None if this system cannot report it.
 
         Linux: SIOCOUTQ, "the amount of unsent data in the socket send queue" and of what was sent and not
         acknowledged (tcp(7)); it has the number of TIOCOUTQ.

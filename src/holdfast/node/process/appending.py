@@ -23,7 +23,7 @@ class Opened:
         self.path = path
 
     def take_place_of(self, fd: int) -> None:
-        """What is written to that descriptor goes to this file from now on."""
+        """Redirects that descriptor to this file."""
         os.dup2(self.fd, fd, inheritable=False)
         self.close()
 

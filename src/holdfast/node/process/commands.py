@@ -16,7 +16,7 @@ from typing import Final
 from holdfast.engine.events import CommandEnded, RunCommand
 
 END_S: Final = 5.0
-"""What a command has to end in once it was told to."""
+"""Seconds that a command has to end after SIGTERM."""
 
 
 class Commands:
@@ -35,7 +35,7 @@ class Commands:
         task.add_done_callback(self._tasks.discard)
 
     def close(self) -> None:
-        """Tells all commands to end, and does not wait."""
+        """Sends all commands SIGTERM, and does not wait."""
         for process in self._running:
             _signal(process, signal.SIGTERM)
         for task in self._tasks:

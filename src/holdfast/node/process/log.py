@@ -25,8 +25,8 @@ LINE_CHARACTERS_MAX: Final = 16_000
 
 
 class LineFormatter(logging.Formatter):
-    """A line of text: the time in UTC, the node's name, the level, and what happened. Tells the time whatever the clock
-    says: before 1970, or beyond the calendar."""
+    """A line of text: the time in UTC, the node's name, the level, and what happened. Formats the time, whatever the
+    clock shows: before 1970, or beyond the calendar."""
 
     def __init__(self, node: str) -> None:
         super().__init__()
@@ -76,7 +76,7 @@ class LogHandler(logging.Handler):
         return Opened("log", path, 0o640)
 
     def use(self, opened: Opened | None) -> None:
-        """Lines go there from now on; None: to where they went at first."""
+        """Writes lines there from now on; None: to where they went at first."""
         if opened is None:
             self._target = self._fd
         elif self._own is None:
@@ -86,7 +86,7 @@ class LogHandler(logging.Handler):
             self._target = self._own
 
     def shape(self, node: str, *, as_json: bool) -> None:
-        """The form of all lines from now on."""
+        """Sets the form of all lines."""
         self.setFormatter((JsonFormatter if as_json else LineFormatter)(node))
 
     def emit(self, record: logging.LogRecord) -> None:

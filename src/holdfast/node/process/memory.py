@@ -30,7 +30,7 @@ class ResidentMemory:
         self._libraries_bytes = 0 if statm is None else statm[1]
 
     def measure(self) -> int | None:
-        """Resident bytes without the store's mapping; None if the system does not tell."""
+        """Resident bytes without the store's mapping; None if the system does not report it."""
         statm = _statm()
         if statm is None:
             return None

@@ -1,4 +1,5 @@
-"""What the service manager that started the process is told: that the node is ready, lives, and stops (sd_notify(3)).
+"""Notifications to the service manager that started the process: that the node is ready, lives, and stops
+(sd_notify(3)).
 
 Rules of this file: nothing is read from the environment here; a manager that does not listen costs nothing.
 """
@@ -14,8 +15,8 @@ ALIVE: Final = "WATCHDOG=1"
 
 
 class ServiceManager:
-    """The socket of the manager. `address`: as NOTIFY_SOCKET has it, "" for none. `watchdog_s`: within so long it must
-    hear that the node lives; 0: it need not."""
+    """The socket of the manager. `address`: as NOTIFY_SOCKET has it, "" for none. `watchdog_s`: it must be notified
+    within this time that the node is alive; 0: it need not."""
 
     def __init__(self, address: str, watchdog_s: float) -> None:
         self._address = f"\0{address[1:]}" if address.startswith("@") else address
@@ -30,16 +31,17 @@ class ServiceManager:
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC) as end:
                 end.sendto(text.encode(), self._address)
         except OSError:
-            pass  # the manager notices by itself that it hears nothing
+            pass  # the manager notices a missing notification by itself
 
     def watch(self, loop: AbstractEventLoop) -> None:
-        """Tells that the node lives, twice within `watchdog_s`, from its loop: a loop that hangs tells nothing."""
+        """Notifies it twice within `watchdog_s`, from the node's loop, that the node is alive: a loop that hangs sends
+        nothing."""
         if self._address and self._watchdog_s > 0:
             self.tell(ALIVE)
             self._timer = loop.call_later(self._watchdog_s / 2, self.watch, loop)
 
     def close(self) -> None:
-        """Tells nothing more by itself. Idempotent."""
+        """Stops the periodic notifications. Idempotent."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

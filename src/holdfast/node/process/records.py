@@ -45,7 +45,7 @@ class Records:
             self._audit.record(fields, node=self._name, wall_ms=time.time_ns() // 1_000_000)
 
     def flush(self) -> None:
-        """Hands what was collected to the files."""
+        """Writes the collected records to the files."""
         if self._telemetry is not None:
             self._telemetry.flush()
         if self._audit is not None:

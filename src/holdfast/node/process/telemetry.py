@@ -48,7 +48,7 @@ class RecordFile:
         return Opened(self.what, path, self.mode)
 
     def use(self, opened: Opened) -> None:
-        """Lines go there from now on; none is lost."""
+        """Writes lines there from now on; none is lost."""
         self._path, self._complained = opened.path, False
         opened.take_place_of(self._fd)
 
@@ -67,7 +67,7 @@ class RecordFile:
         self._lines.clear()
         self._bytes = 0
         if not self._behind.put(block):
-            self._complain("it takes nothing for now")
+            self._complain("it does not accept writes")
 
     def _write(self, block: bytes) -> None:
         if self._broken_line:

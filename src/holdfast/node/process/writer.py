@@ -93,7 +93,7 @@ class CommitWriter:
                 points.passed("retiring")
         try:
             self._store.commit(job.batch)
-        except Exception as error:  # The loop must be told of any error, because an unanswered commit would hang.
+        except Exception as error:  # The loop must get every error: it waits for the answer.
             return error
         if points is not None and job.batch.retires:
             points.passed("retired")

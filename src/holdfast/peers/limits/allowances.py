@@ -14,11 +14,11 @@ class Allowances:
         self._by_name: dict[str, Allowance] = {}
 
     def forget(self, name: str) -> None:
-        """Nothing is known of that peer any more: it has its whole allowance again."""
+        """Forgets that peer: it has its whole allowance again."""
         self._by_name.pop(name, None)
 
     def count(self, name: str) -> bool:
-        """Counts one request of that peer; False where it is one too many."""
+        """Counts one request of that peer; False if it exceeds the rate."""
         now = self._clock.now
         allowance = self._by_name.get(name)
         if allowance is None:

@@ -17,7 +17,8 @@ from holdfast.peers.peer import EFFORT, Peer, host_of
 from holdfast.settings.limits import Limits
 
 EFFORT_A_TURN: Final = 10_000
-"""What those that wait for their share of work (amqp/effort.py) have of a turn together; the last may go beyond."""
+"""Effort of one turn for all connections that wait for their share of work (amqp/effort.py); the last one may exceed
+it."""
 
 
 class Guard:
@@ -43,15 +44,15 @@ class Guard:
         self._deliver = deliver
         self._others = others
         self.half_open: dict[Peer, None] = {}
-        """Strangers that have not opened yet, the oldest first."""
+        """Accepted connections that have not opened yet, the oldest first."""
         self.reserved: dict[Peer, str] = {}
-        """Those of them that found no place as clients, and why; a neighbour needs none."""
+        """Those of them beyond the bounds for clients, with the reason; a neighbour is not bounded."""
         self.waiting: dict[Peer, None] = {}
         """Those whose engines wait for their share of work, the one that has waited longest first."""
         self.by_address: dict[str, int] = {}
-        """Connections by the remote host, of those that came to us."""
+        """Accepted connections by the remote host."""
         self._counted: dict[Peer, None] = {}
-        """Those that `by_address` counts."""
+        """Connections that `by_address` counts."""
 
     # ------------------------------------------------------------------------------------------------ who is there
 
@@ -77,7 +78,8 @@ class Guard:
         self.half_open[peer] = None
 
     def _reserve(self, peer: Peer, reason: str) -> None:
-        """It may turn out to be a neighbour's; the oldest unidentified connection makes room."""
+        """Keeps the connection, which may turn out to be a neighbour's; the oldest unidentified connection makes
+        room."""
         while len(self.reserved) >= self._limits.reserved_connections_max:
             oldest = next(iter(self.reserved))
             self._connections.drop(oldest, self.reserved.pop(oldest))
@@ -88,7 +90,7 @@ class Guard:
         return len(self._connections) - 1 - len(self.reserved) - self._others()
 
     def opened(self, peer: Peer) -> None:
-        """The connection was identified: it has a place from now on, or was refused one."""
+        """The connection was identified: it gets a place, or is refused."""
         self.half_open.pop(peer, None)
         self.reserved.pop(peer, None)
 
@@ -100,7 +102,7 @@ class Guard:
         self.uncount(peer)
 
     def uncount(self, peer: Peer) -> None:
-        """It does not count for its address any more: it was refused, or has ended."""
+        """Stops counting it for its address: it was refused, or has ended."""
         if peer not in self._counted:  # dialled by us, or refused before
             return
         host = host_of(peer.address)

@@ -31,35 +31,36 @@ CONNECTION_BYTES: Final = 8 * 1024
 LINK_BYTES: Final = 2 * 1024
 """A link's own objects, beside what its attach says."""
 SEND_BYTES: Final = PIECE_BYTES + 64 * 1024
-"""A large message on its way out: a piece and a frame of it."""
+"""Bytes of a large message that is being sent: a piece and a frame of it."""
 REQUEST_BYTES: Final = 1_024
-"""What a request holds beside its own bytes."""
+"""Bytes that a request uses besides its own."""
 REPLY_BYTES: Final = 64 * 1024
-"""What one more answer may hold."""
+"""Bytes that one more answer may use."""
 PARKED_BYTES: Final = 512
-"""What a delivery that waits for room holds beside its own bytes."""
+"""Bytes that a delivery which waits for room uses besides its own."""
 HANDED_BYTES: Final = MIB
 HANDED_BYTES_MIN: Final = 64 * 1024
-"""Of messages that one connection is handed in one turn, and one message more: whether its socket takes them is known
-only then, and they lie in memory meanwhile. The less where memory is little."""
+"""Bytes of messages that one connection gets in one turn, and one message more: until the end of the turn it is not
+known whether its socket accepts them, and they are in memory. With little memory less than the second value."""
 OFFERED_BYTES: Final = 32 * MIB
-"""The same of all connections together: with so much handed out the other queues, and the other subscriptions and
-readers of one, have theirs in the next turn."""
+"""The same for all connections together: beyond it the other queues, and the other subscriptions and readers of a
+queue, follow in the next turn."""
 OFFERED_COUNT: Final = 1_024
-"""Entries that all of them are handed in one turn, or that are looked at for them in vain, and those of one cursor or
-reader more: some 10 us each, however few bytes it is. Those of a run count less (Cursor.pump)."""
+"""Entries that all connections get in one turn, or that are examined without result, and those of one cursor or reader
+more: about 10 us each, however few bytes they have. Entries of a run count less (Cursor.pump)."""
 UNMEASURED_BYTES_MAX: Final = 64 * 1024
 UNMEASURED_PARTS: Final = 2_048
-"""With so many bytes passed, or such a part of the bound, what changed is measured. A byte from a peer has us hold 110
-at most (a begin of 20 bytes is a session), so what is not counted yet is a small part of the half that is free."""
+"""After so many bytes, or such a part of the bound, changed connections are measured. A byte from a peer uses at most
+110 bytes of memory (a begin of 20 bytes is a session), so memory that is not counted yet is a small part of the half
+that is free."""
 STEP_BYTES: Final = 2 * 1024
-"""In so large steps a connection's account goes up."""
+"""Steps in which a connection's account grows."""
 LOOKS_A_TURN: Final = 1_000
-"""Sessions that one turn measures; the other connections that changed are measured in the next."""
+"""Sessions that one turn measures; other changed connections are measured in the next."""
 STALLED_A_TURN: Final = 100
-"""Connections whose requests wait for memory that one turn looks at while there is room for nobody else."""
+"""Connections whose requests wait for memory that one turn examines while there is no room for others."""
 REFILL_BYTES: Final = MIB
-"""Of queues in memory: with less room their producers are not woken, for they would only wait again."""
+"""Room of queues in memory below which their producers are not woken, because they would only wait again."""
 
 
 class WaitsForMemory(Refilled, Protocol):
@@ -78,9 +79,9 @@ class Memory:
         most = limits.memory_bytes_max
         self.total = total = Account("total", most)
         self.connections = Account("connections", most, total)
-        """What is measured of each connection: Peer.held_bytes."""
+        """The measured memory of each connection: Peer.held_bytes."""
         self.unstored = Account("unstored", limits.unstored_bytes_max, total)
-        """What was read and no commit has stored yet (links/pressure.py)."""
+        """Bytes that were read and not committed yet (links/pressure.py)."""
         self.parked = Account("parked", limits.parked_bytes_max, total)
         """Deliveries that wait for room in their queue (links/incoming.py)."""
         self.requests = Account("requests", most, total)
@@ -94,13 +95,14 @@ class Memory:
         """Entries kept for consumers that keep up."""
         self.read_ahead = ReadAhead(Account("read_ahead", limits.cache_bytes, total, spared=most // 4))
         self.resumable = Account("resumable", most, total)
-        """What is known of links that may be resumed (endpoints/resumption/)."""
+        """The state of links that may be resumed (endpoints/resumption/)."""
         self.rejected = Account("rejected", most // 16, total)
         """Rejected deliveries that the producers of such links may ask for."""
         self.settling = Account("settling", most // 16, total)
-        """What consumers rejected or annotated and is on its way, with their words (endpoints/settlements.py)."""
+        """Entries that consumers rejected or annotated and that are being processed, with the peers' errors and
+        annotations (endpoints/settlements.py)."""
         self.transactions = Account("transactions", limits.transactions_bytes_max, total)
-        """What open transactions of clients hold (endpoints/transactions/)."""
+        """The contents of clients' open transactions (endpoints/transactions/)."""
         self.windows = Account("windows", most // 4, total)
         """Rows of the windows of links between queues (queue_links/)."""
         self.delays = Account("delays", most, total)
@@ -109,12 +111,12 @@ class Memory:
         """Numbers that producers have stored and subscriptions have finished, as ranges; they outlive connections."""
         names = ("aside", "excluded", "given_back", "ready")
         self.withheld = Withheld(*(Account(name, most // 16, total) for name in names))
-        """Entries that no consumer with credit can have, what consumers called undeliverable on their links, what came
-        back from them and is not done with, and what is ready in queues that sort by priority."""
+        """Entries that no consumer with credit can have, that consumers declared undeliverable on their links, that
+        were requeued and are unfinished, and that are ready in queues that sort by priority."""
         self.changed: dict[Peer, None] = {}
         """Connections to be measured anew."""
         self.passed_bytes = 0
-        """What was heard of connections and handed out to them since they were last measured."""
+        """Bytes received from and handed to connections since they were last measured."""
         self.unmeasured_max = min(UNMEASURED_BYTES_MAX, most // UNMEASURED_PARTS)
         self.handed_max = min(HANDED_BYTES, max(HANDED_BYTES_MIN, most // 32))
         """Bytes that one connection is handed in one turn."""
@@ -276,7 +278,7 @@ class Memory:
         return bool(self.stalled or self.room_before)
 
     def status(self) -> dict[str, Any]:
-        """As `status` tells it."""
+        """The fields of `status`."""
         return {
             "bytes_max": Ulong(self.total.held_max),
             "bytes": Ulong(self.total.held),

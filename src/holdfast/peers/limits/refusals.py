@@ -1,8 +1,8 @@
-"""Connections beyond a bound: each is told which bound it is, and is closed.
+"""Connections beyond a bound: each is closed with an error that names the bound.
 
-Rules of this file: a refused connection does not count any more, neither for the node nor for its user or address. It
-may stay open for at most REFUSAL_S to read the answer, and at most REFUSALS_MAX may at once: for one more the oldest is
-dropped. Source: AMQP 1.0 §2.4.3, a close that the peer answers before the transport ends.
+Rules of this file: a refused connection no longer counts, neither for the node nor for its user or address. It may stay
+open for at most REFUSAL_S to read the answer, and at most REFUSALS_MAX may at once: for one more the oldest is dropped.
+Source: AMQP 1.0 §2.4.3, a close that the peer answers before the transport ends.
 """
 
 from collections.abc import Callable
@@ -20,15 +20,15 @@ REFUSAL_S: Final = 3.0
 
 
 class Refusals:
-    """Tells connections beyond a bound which one it is, and drops them in time. A `Timed` part while there are any."""
+    """Closes connections beyond a bound with the reason, and drops them in time. A `Timed` part while there are any."""
 
     def __init__(self, connections: Connections, clock: Clock, uncount: Callable[[Peer], None]) -> None:
-        """`uncount`: the connection does not count any more (guard.py)."""
+        """`uncount`: stops counting the connection (guard.py)."""
         self._connections = connections
         self._clock = clock
         self._uncount = uncount
         self.due: dict[Peer, float] = {}
-        """Those that were told and are still there, the first one first, and when each has to be gone."""
+        """Closed connections that still exist, the oldest first, and when each is dropped."""
 
     def refuse(self, peer: Peer, reason: str) -> None:
         """Closes an open connection with `reason`, one sentence that names the bound."""

@@ -20,23 +20,23 @@ PACING: Final = "holdfast:pacing"
 HOSTS: Final = "holdfast:hosts"
 """It takes destinations HOST@NODE (docs/virtual-hosts.md)."""
 BINDINGS: Final = "holdfast:bindings"
-"""It speaks of the bindings of topics (docs/federation.md)."""
+"""It exchanges the bindings of topics (docs/federation.md)."""
 BODIES: Final = "holdfast:bodies"
-"""It keeps bare messages that later transfers name (peers/neighbours/shared_bodies.py)."""
+"""It keeps bare messages to which later transfers refer (peers/neighbours/shared_bodies.py)."""
 ALL: Final = (CUSTODY, ALIASES, PACING, HOSTS, BINDINGS, BODIES)
 
 PROTOCOL: Final = 1
-"""The version of what nodes say to each other, for people: what two nodes use is decided by the features of both."""
+"""The version of the protocol between nodes, for people only: two nodes use the features that both offer."""
 VERSION_KEY: Final = Symbol("version")
 PROTOCOL_KEY: Final = Symbol("holdfast:protocol")
 VERSION_CHARACTERS_MAX: Final = 40
 
 VERSIONS: Final[Mapping[Symbol, Any]] = {VERSION_KEY: __version__, PROTOCOL_KEY: Ulong(PROTOCOL)}
-"""Properties of an open, told to nodes alone."""
+"""Properties of an open, sent only to nodes."""
 
 
 def versions_of(properties: Mapping[Any, Any]) -> tuple[str | None, int | None]:
-    """The software and the protocol version that the other end's open tells; None where it tells none."""
+    """The software and protocol versions in the other end's open; None if it has none."""
     version, protocol = properties.get(VERSION_KEY), properties.get(PROTOCOL_KEY)
     told = version[:VERSION_CHARACTERS_MAX] if isinstance(version, str) and not isinstance(version, Symbol) else None
     return told, int(protocol) if is_whole_within(protocol, 0, 2**32) else None

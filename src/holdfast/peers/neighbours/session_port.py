@@ -40,16 +40,16 @@ class Session(Protocol):
 
 
 Hear = Callable[[Session, dict[Any, Any]], None]
-"""Hears a control message of its kind, with all its fields as they came: nothing of them is checked yet."""
+"""Handles a control message of its kind, with unchecked fields."""
 
 Hears = Mapping[str, Hear]
 
 
 class ControlKinds(dict[str, Hear]):
-    """Who hears the control messages that are no session's own, by their kind."""
+    """The handlers of control messages that sessions do not handle themselves, by their kind."""
 
     def add(self, hears: Hears) -> None:
-        """These kinds are heard by nobody yet: one that two parts had would reach one of them only."""
+        """Registers handlers of kinds that have none yet; each kind has one handler."""
         assert self.keys().isdisjoint(hears), f"control messages with two hearers: {self.keys() & hears}"
         self.update(hears)
 

@@ -1,4 +1,5 @@
-"""The states of a session with a neighbour and what moves it, as a table (traffic-control §3.2, figure 5; RFC 4271 §8).
+"""The states of a session with a neighbour and its transitions, as a table (traffic-control §3.2, figure 5; RFC 4271
+§8).
 
 Rules of this file: data. Every state and event is in TRANSITIONS or, with its reason, in IMPOSSIBLE; docs/sessions.md
 shows the picture that `diagram` draws.
@@ -18,7 +19,7 @@ class State(Enum):
     ESTABLISHED = "Established"
 
 
-class Happened(Enum):
+class SessionEvent(Enum):
     """The events of a session."""
 
     DIALLED = "dialled"
@@ -30,19 +31,19 @@ class Happened(Enum):
 
 
 TRANSITIONS: Final = {
-    (State.IDLE, Happened.DIALLED): State.CONNECT,
-    (State.IDLE, Happened.ACCEPTED): State.OPEN_CONFIRM,
-    (State.CONNECT, Happened.CONNECTED): State.OPEN_SENT,
-    (State.CONNECT, Happened.ACCEPTED): State.OPEN_CONFIRM,
-    (State.CONNECT, Happened.LOST): State.IDLE,
-    (State.OPEN_SENT, Happened.OPENED): State.OPEN_CONFIRM,
-    (State.OPEN_SENT, Happened.ACCEPTED): State.OPEN_CONFIRM,
-    (State.OPEN_SENT, Happened.LOST): State.IDLE,
-    (State.OPEN_CONFIRM, Happened.CONTROL_UP): State.ESTABLISHED,
-    (State.OPEN_CONFIRM, Happened.ACCEPTED): State.OPEN_CONFIRM,
-    (State.OPEN_CONFIRM, Happened.LOST): State.IDLE,
-    (State.ESTABLISHED, Happened.ACCEPTED): State.OPEN_CONFIRM,
-    (State.ESTABLISHED, Happened.LOST): State.IDLE,
+    (State.IDLE, SessionEvent.DIALLED): State.CONNECT,
+    (State.IDLE, SessionEvent.ACCEPTED): State.OPEN_CONFIRM,
+    (State.CONNECT, SessionEvent.CONNECTED): State.OPEN_SENT,
+    (State.CONNECT, SessionEvent.ACCEPTED): State.OPEN_CONFIRM,
+    (State.CONNECT, SessionEvent.LOST): State.IDLE,
+    (State.OPEN_SENT, SessionEvent.OPENED): State.OPEN_CONFIRM,
+    (State.OPEN_SENT, SessionEvent.ACCEPTED): State.OPEN_CONFIRM,
+    (State.OPEN_SENT, SessionEvent.LOST): State.IDLE,
+    (State.OPEN_CONFIRM, SessionEvent.CONTROL_UP): State.ESTABLISHED,
+    (State.OPEN_CONFIRM, SessionEvent.ACCEPTED): State.OPEN_CONFIRM,
+    (State.OPEN_CONFIRM, SessionEvent.LOST): State.IDLE,
+    (State.ESTABLISHED, SessionEvent.ACCEPTED): State.OPEN_CONFIRM,
+    (State.ESTABLISHED, SessionEvent.LOST): State.IDLE,
 }
 
 _ONE_DIAL: Final = "only an idle session dials, and no dial ends twice"
@@ -52,23 +53,23 @@ _NO_LINK: Final = "the control link's answer and the hello come on a connection 
 _NOTHING: Final = "there is no connection that could do so"
 
 IMPOSSIBLE: Final = {
-    (State.IDLE, Happened.CONNECTED): _LATE_DIAL,
-    (State.IDLE, Happened.OPENED): _NOTHING,
-    (State.IDLE, Happened.CONTROL_UP): _NOTHING,
-    (State.IDLE, Happened.LOST): _NOTHING,
-    (State.CONNECT, Happened.DIALLED): _ONE_DIAL,
-    (State.CONNECT, Happened.OPENED): _NOTHING,
-    (State.CONNECT, Happened.CONTROL_UP): _NOTHING,
-    (State.OPEN_SENT, Happened.DIALLED): _ONE_DIAL,
-    (State.OPEN_SENT, Happened.CONNECTED): _LATE_DIAL,
-    (State.OPEN_SENT, Happened.CONTROL_UP): _NO_LINK,
-    (State.OPEN_CONFIRM, Happened.DIALLED): _ONE_DIAL,
-    (State.OPEN_CONFIRM, Happened.CONNECTED): _LATE_DIAL,
-    (State.OPEN_CONFIRM, Happened.OPENED): _OPEN_ONCE,
-    (State.ESTABLISHED, Happened.DIALLED): _ONE_DIAL,
-    (State.ESTABLISHED, Happened.CONNECTED): _LATE_DIAL,
-    (State.ESTABLISHED, Happened.OPENED): _OPEN_ONCE,
-    (State.ESTABLISHED, Happened.CONTROL_UP): "it comes once for each connection, and ends OpenConfirm",
+    (State.IDLE, SessionEvent.CONNECTED): _LATE_DIAL,
+    (State.IDLE, SessionEvent.OPENED): _NOTHING,
+    (State.IDLE, SessionEvent.CONTROL_UP): _NOTHING,
+    (State.IDLE, SessionEvent.LOST): _NOTHING,
+    (State.CONNECT, SessionEvent.DIALLED): _ONE_DIAL,
+    (State.CONNECT, SessionEvent.OPENED): _NOTHING,
+    (State.CONNECT, SessionEvent.CONTROL_UP): _NOTHING,
+    (State.OPEN_SENT, SessionEvent.DIALLED): _ONE_DIAL,
+    (State.OPEN_SENT, SessionEvent.CONNECTED): _LATE_DIAL,
+    (State.OPEN_SENT, SessionEvent.CONTROL_UP): _NO_LINK,
+    (State.OPEN_CONFIRM, SessionEvent.DIALLED): _ONE_DIAL,
+    (State.OPEN_CONFIRM, SessionEvent.CONNECTED): _LATE_DIAL,
+    (State.OPEN_CONFIRM, SessionEvent.OPENED): _OPEN_ONCE,
+    (State.ESTABLISHED, SessionEvent.DIALLED): _ONE_DIAL,
+    (State.ESTABLISHED, SessionEvent.CONNECTED): _LATE_DIAL,
+    (State.ESTABLISHED, SessionEvent.OPENED): _OPEN_ONCE,
+    (State.ESTABLISHED, SessionEvent.CONTROL_UP): "it comes once for each connection, and ends OpenConfirm",
 }
 """What cannot happen, and why; it would end the node before it could do damage."""
 

@@ -1,9 +1,9 @@
 """Bare messages that are for several nodes behind one neighbour: each crosses the connection once, and transfers for
-the other nodes name it (CUSTODY, "The hop", 8; docs/adr/0102).
+the other nodes refer to it (CUSTODY, "The hop", 8; docs/adr/0102).
 
 Rules of this file: pure. Numbers of a connection ascend, and none is used twice. Both ends keep the last bodies within
-the same bounds, so what the sender names is there, unless the transfer that brought it was not read: then the receiver
-says so, and is sent whole messages from then on.
+the same bounds, so the receiver has a body to which the sender refers, unless it did not read the transfer with the
+body: then it reports that, and gets whole messages from then on.
 """
 
 from typing import Final
@@ -15,27 +15,27 @@ from holdfast.errors import RemoteProtocolError
 from holdfast.schema import is_whole_within
 
 KEPT_AS: Final = Symbol("x-opt-holdfast-body-kept")
-"""Of a transfer with its bare message (ulong): it is kept under this number."""
+"""Annotation of a transfer with its bare message (ulong): keep it under this number."""
 BODY_OF: Final = Symbol("x-opt-holdfast-body-of")
-"""Of one without (ulong): its bare message is the one that is kept under this number."""
+"""Annotation of a transfer without one (ulong): its bare message is the one kept under this number."""
 NAMES_BEGIN: Final = b"x-opt-holdfast-body-"
-"""How both begin: where a transfer does not have these bytes, it has neither."""
+"""The common beginning of both: a transfer without these bytes has neither."""
 
 NOTHING: Final = b"\x00\x53\x77\x40"
-"""What stands in a transfer for the bare message that it names: an amqp-value of null."""
+"""The body of a transfer that refers to a bare message: an amqp-value of null."""
 
 NOT_KEPT: Final = "holdfast:not-kept"
-"""The condition with which a receiver ends the link of a transfer that names what it does not have."""
+"""The condition with which a receiver ends the link of a transfer that refers to a body that it does not have."""
 
 BODY_BYTES_MIN: Final = 256
-"""A shorter bare message is sent again: naming it would save little."""
+"""A shorter bare message is sent again, because a reference would save little."""
 BODY_BYTES_MAX: Final = 64 * 1024
 """A longer one is sent again, so that the window below holds several."""
 
 WINDOW_BYTES: Final = 512 * 1024
-"""Of each direction of a connection: the oldest bodies beyond that are forgotten."""
+"""Bytes of bodies in each direction of a connection; beyond that the oldest are forgotten."""
 BESIDE_BYTES: Final = 128
-"""What a body counts for beside its bytes."""
+"""Bytes that a body counts besides its own."""
 
 
 class _Window:
@@ -54,7 +54,7 @@ class _Window:
         return self._bodies.get(number)
 
     def add(self, number: int, body: bytes) -> list[bytes]:
-        """Returns those that are forgotten for it."""
+        """Adds a body; returns those that are forgotten for it."""
         self._bodies[number] = body
         self.bytes += BESIDE_BYTES + len(body)
         gone = []
@@ -77,7 +77,7 @@ class GivenBodies:
     def __init__(self) -> None:
         self._window = _Window()
         self._numbers: dict[bytes, int] = {}
-        """Of those that may be named."""
+        """Numbers of bodies to which transfers may refer."""
         self._last = 0
         self._is_off = False
 
@@ -86,8 +86,8 @@ class GivenBodies:
         return self._window.bytes
 
     def share(self, bare: bytes | memoryview, *, keeps: bool) -> tuple[bytes, bytes | memoryview]:
-        """What a transfer says for it, as an item of its delivery annotations, and what stands in its place. `keeps`:
-        whether it is kept, if it is not already. It is called for a transfer that is sent now, before all others."""
+        """The annotation of a transfer for that body, and the body to send in its place. `keeps`: whether it is kept,
+        if it is not already. Call it for a transfer that is sent now, before all others."""
         if self._is_off or not BODY_BYTES_MIN <= len(bare) <= BODY_BYTES_MAX:
             return b"", bare
         body = bytes(bare)
@@ -103,19 +103,19 @@ class GivenBodies:
         return encode(KEPT_AS) + encode(Ulong(self._last)), bare
 
     def held_back(self) -> None:
-        """Something waits in the session: what was shared last may come after transfers of other sessions that would
-        name it."""
+        """The session holds frames back: the last shared body may arrive after transfers of other sessions that would
+        refer to it."""
         body = self._window.get(self._last)
         if body is not None and self._numbers.get(body) == self._last:
             del self._numbers[body]
 
     def forget(self) -> None:
-        """A link has ended, and with it perhaps transfers that nobody has read."""
+        """A link has ended, perhaps with transfers that were not read."""
         self._numbers.clear()
         self._window.clear()
 
     def stop(self) -> None:
-        """The neighbour does not have what was named: it is sent whole messages from now on."""
+        """The neighbour lacks a body: sends it whole messages from now on."""
         self._is_off = True
         self.forget()
 
@@ -133,7 +133,7 @@ class TakenBodies:
         return self._window.bytes
 
     def keep(self, number: object, body: bytes) -> None:
-        """RemoteProtocolError for what no node sends."""
+        """Keeps a body. RemoteProtocolError for a number or size that no node sends."""
         fits = BODY_BYTES_MIN <= len(body) <= BODY_BYTES_MAX
         if not is_whole_within(number, 1, 2**64) or number in self._window or not fits:
             text = f"invalid {KEPT_AS} {str(number)[:40]!r} with {len(body)} bytes; expected a new number, and a body"
@@ -141,7 +141,7 @@ class TakenBodies:
         self._window.add(int(number), body)
 
     def body_of(self, number: object) -> bytes:
-        """RemoteProtocolError where there is none."""
+        """The body with that number. RemoteProtocolError if there is none."""
         body = self._window.get(number) if is_whole_within(number, 1, 2**64) else None
         if body is None:
             raise RemoteProtocolError(NOT_KEPT, f"nothing is kept as {str(number)[:40]!r}; send whole messages")

@@ -18,10 +18,10 @@ CONNECTION_ALIASES_MAX: Final = 4_096
 """Numbers of all custody links of one connection, each way."""
 
 TRACES_MAX: Final = 256
-"""Traces remembered for each link; at the bound all are, and made anew."""
+"""Traces remembered for each link; at the bound all are forgotten."""
 
 TOLD_BYTES: Final = 17
-"""One number as it is told: the number, then the store's UUID."""
+"""Bytes of an announced alias: the number, then the store's UUID."""
 
 
 class Count:
@@ -32,7 +32,7 @@ class Count:
     def __init__(self) -> None:
         self.held = 0
         self.forgotten = 0
-        """How often a link gave its numbers back: only then may what the bound refused be taken."""
+        """How often a link returned its numbers: only then may a trace that the bound refused get aliases."""
 
 
 class Given:
@@ -44,11 +44,11 @@ class Given:
         self._count = count
         self._numbers: dict[bytes, int] = {}
         self._refused: set[bytes] = set()
-        """Traces for which there were not numbers enough. Of its own this link gives none back: it stays so until
-        another link of the connection does."""
+        """Traces for which there were not enough numbers. This stays so until another link of the connection returns
+        its numbers."""
         self._forgotten = count.forgotten
         self.known: dict[bytes, bytes] = {}
-        """Traces by numbers that were told, one byte a store: what is looked up for each message."""
+        """Traces by announced aliases, one byte for each store; looked up for each message."""
 
     def tell(self, trace: bytes) -> tuple[bytes, bytes] | None:
         """(the trace by aliases, the aliases to be announced with it); None if the bounds allow none. Call `told`

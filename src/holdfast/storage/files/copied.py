@@ -1,7 +1,7 @@
 """Detects whether a store's file is the one that was last opened here, or a copy in its place (ADR 0025).
 
 Rules of this file: missing information is no evidence. At each open, a store records which file it is and how often it
-was opened, and leaves a file `opened-N` beside it, which a copy that is put over the store does not bring along.
+was opened, and leaves a file `opened-N` beside it, which a copy of the data that replaces the store does not contain.
 Nothing here prevents a store from being opened; on a full disk there is only less information.
 """
 

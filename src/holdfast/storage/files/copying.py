@@ -42,7 +42,7 @@ WRITE_BYTES: Final = 64 * MIB
 """What a copy may grow by when its tables are changed."""
 
 Watch = Callable[[int, int], None]
-"""Told (bytes copied, bytes expected) after each piece; what it raises breaks the copy off."""
+"""Called with (bytes copied, bytes expected) after each piece; what it raises breaks the copy off."""
 
 Counts = dict[str, int]
 

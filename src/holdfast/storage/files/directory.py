@@ -48,12 +48,12 @@ __all__ = [
 
 DATA: Final = "data.mdb"
 TABLE: Final = "lock.mdb"
-"""LMDB's name for its table of readers. Ours is in memory (environment.py); the file says that there was a store, and
-whoever reads beside the node holds a lock on it (readers.py)."""
+"""LMDB's name for its table of readers. Ours is in memory (environment.py); the file shows that there was a store, and
+a reader beside the node holds a lock on it (readers.py)."""
 TABLE_BYTES: Final = 8_192
 """Of a table of readers; LMDB would not bear a file of another length, whatever it holds."""
 ASIDE: Final = "new"
-"""Where a store's file is made before it gets its name; what a crash leaves there is nobody's."""
+"""Where a store's file is made before it gets its name; files that a crash leaves there may be deleted."""
 LOCK_LINE_BYTES: Final = 20
 
 

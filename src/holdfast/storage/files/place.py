@@ -18,14 +18,14 @@ class Place:
         self.gone: str | None = None
         """What `look` answered last."""
         self._named = self._name()
-        """The file's name as the system had it when it was opened; None where it does not tell."""
+        """The file's name as the system had it when it was opened; None if it does not report it."""
 
     def look(self) -> str | None:
         """See `Store.gone`: whether the path leads to the file that is open. See `may_be_gone`."""
         try:
             there = os.stat(self._path)
         except (FileNotFoundError, NotADirectoryError):
-            self.gone = f"{self._path} is not there any more"
+            self.gone = f"{self._path} was removed or moved"
         except OSError:
             pass  # a disk that fails says so at a commit
         else:
@@ -36,7 +36,7 @@ class Place:
     def may_be_gone(self) -> bool:
         """Whether `look` is due before something is added: the file's name is another one than at its opening.
 
-        Not `look` itself: once somebody has looked at a file's times, the next write has to bring new ones to disk
+        Not `look` itself: once a process has read a file's times, the next write has to write new ones to disk
         (multigrain timestamps, Linux 6.13), and a commit takes a quarter longer. It does not see that another file
         system was mounted over the place; who looks each second does.
         """

@@ -44,7 +44,7 @@ BEGIN_S: Final = 1.0
 ADMIT_S: Final = 30.0
 """How long a backup waits for a commit that is under way."""
 CLAIM_S: Final = 0.2
-"""How long somebody may be at the same beginning."""
+"""How long a process may stay at the same beginning."""
 POLL_S: Final = 0.0002
 
 _flock: Final = PyDLL(None).flock
@@ -98,7 +98,7 @@ class NodeReaderLock:
         _flock(self._data_fd if self.foreign else self._fd, fcntl.LOCK_UN)
 
     def look(self) -> None:
-        """Whether somebody still reads, where somebody did. No transaction may be writing meanwhile."""
+        """Whether a reader is still active. No transaction may be writing meanwhile."""
         if self.foreign and not _flock(self._fd, _TRY):
             self._unpin()
             _flock(self._fd, fcntl.LOCK_UN)
@@ -121,7 +121,7 @@ class NodeReaderLock:
             self._fd = -1
 
     def reusable_pages(self) -> int:
-        """Free pages that the next transaction may use, at the least; all that there are where nobody else reads."""
+        """Free pages that the next transaction may use, at the least; all of them if there is no other reader."""
         if not self.foreign:
             return UNBOUNDED_PAGES
         now = monotonic()
@@ -146,7 +146,7 @@ class NodeReaderLock:
 
 def _claim(path: Path) -> int:
     """The file with the lock of those who read, open; held by LMDB's own lock, together with all who know it for what
-    it is. `StorageError` where somebody else has it, OSError."""
+    it is. `StorageError` if another process has it, OSError."""
     allocate(path / TABLE, TABLE_BYTES)
     fd = os.open(path / TABLE, os.O_RDWR)
     try:

@@ -120,7 +120,7 @@ def _tree(data: bytes, at: int = 0) -> Tree:
 
 
 def tree_of(node: Node) -> Tree:
-    """The named database that a record of the unnamed one stands for."""
+    """The named database that a record of the unnamed one describes."""
     if not node.flags & SUB or len(node.data) != _TREE.size:
         raise Damage(f"database {node.key!r}: its record has {node.size} bytes, expected {_TREE.size}")
     return _tree(node.data)
@@ -163,7 +163,7 @@ class _FewPages:
 
 
 class _Pages:
-    """Reads the pages of one file, each once. `on_page` is told of each page that is read (progress)."""
+    """Reads the pages of one file, each once. `on_page` is called for each page that is read (progress)."""
 
     def __init__(
         self, fd: int, root: Root, met: _EachPage | _FewPages, on_page: Callable[[], None] | None = None
@@ -265,7 +265,7 @@ class Walk(_Pages):
 
 
 def reusable_pages(fd: int, root: Root, before: int) -> int:
-    """Free pages that a transaction may write anew while a reader of transaction `before` goes on.
+    """Free pages that a transaction may reuse while a reader of transaction `before` is active.
 
     Reads the list only as far as its records are older than `before`: they are in the order of their transactions. What
     it costs follows that, and not the size of the file. Raises `Damage`.

@@ -1,8 +1,8 @@
 """The version of a store's layout, and the identity of the store.
 
 Rules of this file: a store of a newer layout, or one older than all that `storage/upkeep/upgrades.py` knows, is refused
-with one line and not touched. Whoever changes how anything lies in the store raises SCHEMA, and adds to UPGRADES there
-how the layout before is brought to this one.
+with one line and not touched. A change of the layout increments SCHEMA, and adds to UPGRADES there the step from the
+previous layout.
 
 1: an entry a record; `entries`, `chunks`, `tables`. 2: consecutive entries share a record, `gaps` says which have left.
 3: `blobs`, and the table of that name.
@@ -35,7 +35,7 @@ __all__ = [
 
 SCHEMA: Final = 3
 OLDEST: Final = 1
-"""The oldest that is brought up to date."""
+"""The oldest layout that can be upgraded."""
 
 SCHEMA_KEY: Final = b"holdfast.schema"
 UUID_KEY: Final = b"holdfast.uuid"

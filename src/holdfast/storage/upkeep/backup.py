@@ -1,8 +1,9 @@
 """Backup of a store, also while a node runs on it; and restoring from a backup (docs/store.md).
 
-Rules of this file: a backup is one read transaction of LMDB's, in a process of its own: the node goes on, and what
-dies of a backup is the backup. While it reads, pages that the node frees cannot be used again, so the store grows;
-it gives way before the node would run out of space. A backup, and a restored store, are there whole or not at all.
+Rules of this file: a backup is one read transaction of LMDB's, in a process of its own: the node continues, and a
+failure of a backup only ends the backup. While it reads, pages that the node frees cannot be used again, so the store
+grows; it gives way before the node would run out of space. A backup, and a restored store, are there whole or not at
+all.
 
 A restored store gets a new UUID (CUSTODY, "Names"): what its former life did after the backup is known to others and
 not to it. So it gets a UUID of its own, its queues too, and numbers its messages from 1; what it holds keeps the

@@ -1,7 +1,7 @@
 """The small tables of a store, row by row, as `holdfast store check` reads them: every kind of row that a node writes.
 
-Rules of this file: who has the node write a row of a new kind adds it here; `tests/sim/test_stores_checked.py` has
-nodes write all kinds, and nothing found.
+Rules of this file: every new kind of row is added here; `tests/sim/test_stores_checked.py` has nodes write all kinds,
+and nothing found.
 """
 
 from collections.abc import Callable
@@ -299,7 +299,7 @@ NODE_ROWS: Final[dict[bytes, Callable[[Rows, int, bytes], None]]] = {
     records.TIMED: Rows._timed_row,
     records.LEAVING: Rows._leaving_row,
 }
-"""By what stands before a queue's id."""
+"""By the prefix of a queue's id."""
 
 NODE_WORDS: Final[dict[bytes, Callable[[bytes], object]]] = {
     _STEADY: lambda value: _exactly(value, 8),

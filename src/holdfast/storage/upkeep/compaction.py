@@ -1,4 +1,4 @@
-"""Compaction: rewrites a store's file without its free pages while nobody has it open (docs/adr/0013).
+"""Compaction: rewrites a store's file without its free pages while it is not open (docs/adr/0013).
 
 Rules of this file: LMDB never gives a page back to the file system, and a page within its file is not cut out from
 under it; so a smaller file is a new one. It is made aside, synced, compared and renamed: a crash at any point leaves
@@ -38,7 +38,7 @@ class Compacted(NamedTuple):
 
 
 def compact(path: Path, watch: Watch | None = None) -> Compacted:
-    """Compacts the store in `path`. Raises `StorageError` if somebody has it open, or it is damaged.
+    """Compacts the store in `path`. Raises `StorageError` if a process has it open, or it is damaged.
 
     Raises `StorageFull` where the disk has no space for the second file beside the first.
     """

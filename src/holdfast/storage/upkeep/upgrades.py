@@ -80,8 +80,8 @@ assert all(version in UPGRADES for version in range(OLDEST, SCHEMA))
 
 
 def upgrade(path: Path, *, copied: bool, backups: bool = False) -> None:
-    """Brings the store in `path`, held by this process and not open, to the present layout. `copied`: it is known for
-    a copy (storage/files/copied.py), and is so afterwards too, until it has a UUID of its own.
+    """Upgrades the store in `path`, locked by this process and not open, to the present layout. `copied`: it is known
+    for a copy (storage/files/copied.py), and is so afterwards too, until it has a UUID of its own.
 
     Raises `StorageError` for a store that is not read here, or a backup unless `backups`; `StorageFull` where a file
     beside it does not fit.
@@ -125,7 +125,7 @@ def _rewrite(path: Path, step: Rewrite, *, copied: bool) -> int:
     with (path / DATA).open("rb") as file:
         root = read_root(file.fileno())
     assert root is not None  # `check_length` has read it
-    check_space(path, root.bytes, f"store {path}: its layout is older; to write it anew")
+    check_space(path, root.bytes, f"store {path}: its layout is older; to rewrite it")
     aside = make_aside(path)
     try:
         with open_quiet(path) as old, _new(aside, 2 * root.bytes + root.map_bytes) as new:
