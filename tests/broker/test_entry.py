@@ -80,3 +80,17 @@ def test_runs_of_any_priorities_are_taken_as_each_by_itself(told: list[tuple[int
     assert [head + bytes(bare) for head, bare in zip(heads, bares, strict=True)] == [
         b"".join(annotate.for_consumer(value, place, None, 0)) for place, value in enumerate(values[:plain], 1)
     ]
+
+
+@pytest.mark.parametrize(
+    ("priorities", "times", "varies"),
+    [((4, 4, 4, 4), (7, 7, 8, 9), False), ((4, 9, 0, 4), (7, 7, 7, 7), True), ((4,), (7,), False), ((), (), False)],
+)
+def test_entries_of_several_turns_are_still_groups(
+    priorities: tuple[int, ...], times: tuple[int, ...], varies: bool
+) -> None:
+    values = [
+        entry.pack(flags=entry.DURABLE, enqueued_ms=time, bare=b"\x00\x53\x75\xa0\x01x", priority=priority)
+        for priority, time in zip(priorities, times, strict=True)
+    ]
+    assert packed.vary(values) is varies

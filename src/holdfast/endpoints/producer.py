@@ -284,17 +284,18 @@ class ProducerLink(OvertakingIntake):
             values = []
             length, whole = -1, starts
             for payload in payloads:
-                if not payload.startswith(starts):
-                    plain = self._plain_of(payload)
-                    at, starts, length = len(plain.encoded), plain.starts, -1
-                    head = plain.head(heads, wall_ms, message_format)
-                if len(payload) != length:
-                    length = len(payload)
-                    whole = data_starts(plain.encoded, length) if starts else ()
-                if not payload.startswith(whole) and (
-                    not payload.startswith(starts) or fault(payload, at) or expiry_of_whole(payload, at)
-                ):
-                    break
+                if len(payload) != length or not payload.startswith(whole):
+                    if not payload.startswith(starts):
+                        plain = self._plain_of(payload)
+                        at, starts, length = len(plain.encoded), plain.starts, -1
+                        head = plain.head(heads, wall_ms, message_format)
+                    if len(payload) != length:
+                        length = len(payload)
+                        whole = data_starts(plain.encoded, length) if starts else ()
+                    if not payload.startswith(whole) and (
+                        not payload.startswith(starts) or fault(payload, at) or expiry_of_whole(payload, at)
+                    ):
+                        break
                 # A slice of a large one would be one more copy of it.
                 values.append(head + payload[at:] if len(payload) < VIEWED_BYTES else head + memoryview(payload)[at:])
             self._plain = plain

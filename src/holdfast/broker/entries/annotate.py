@@ -335,7 +335,7 @@ def plain_for_consumer(
     message, and the bare messages; up to the first that differs."""
     heads: list[bytes] = []
     bares: list[bytes | memoryview] = []
-    if values and values[0][: entry.FIXED_BYTES] != values[-1][: entry.FIXED_BYTES]:
+    if packed.vary(values):
         return _plain_apart(sequences, values)
     for fixed, group in groupby(values, packed.fixed_of):  # entries that were stored together begin with the same bytes
         form = _PLAIN_HEADS.get(fixed[:3])
