@@ -72,6 +72,32 @@ def test_what_a_publisher_chose_goes_on_by_static_entries(rig: Rig) -> None:
     assert client.bodies() == ["a"] and sent_to(a, "b") == 1
 
 
+def test_what_a_publisher_chose_comes_once_however_many_pass_it_on(rig: Rig) -> None:
+    """Two nodes that want a message pass it on to a third."""
+    a, _, _, d = network(rig, "a-b", "a-c", "b-d", "c-d")
+    rig.run(3)
+    federate(rig, "a-b", "a-c")
+    relay(rig, "b>d", "c>d")
+    near, _ = subscribe(rig, a, name="d", source=DURABLE)
+    far, _ = subscribe(rig, d, name="d", source=DURABLE)
+    publish(rig, publisher(rig, a), "1", "2")
+    rig.run(5)
+    assert near.bodies() == far.bodies() == ["1", "2"]
+
+
+def test_what_a_node_passes_on_to_everybody_does_not_come_back(rig: Rig) -> None:
+    a, b = network(rig, "a-b")
+    rig.run(3)
+    assert core_of(a).bindings.add(Entry("flights", "b"))
+    relay(rig, "b>a")
+    near, _ = subscribe(rig, a, name="d", source=DURABLE)
+    far, _ = subscribe(rig, b, name="d", source=DURABLE)
+    publish(rig, publisher(rig, a), "1", "2")
+    publish(rig, publisher(rig, b), "3")
+    rig.run(5)
+    assert near.bodies() == ["1", "2", "3"] and far.bodies() == ["1", "2", "3"]
+
+
 def test_a_relay_whose_disk_refuses_what_came_passes_it_on_once(rig: Rig) -> None:
     a, b, c = network(rig, "a-b", "b-c")
     rig.run(3)

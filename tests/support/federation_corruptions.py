@@ -77,6 +77,11 @@ def _(s: Any) -> None:
     s.sets.stored[s.key] = replace(s.held, bytes=s.held.bytes + 1)
 
 
+@breaks("federation: federation: marked rows of {}", federating)
+def _(s: Any) -> None:
+    s.sets.stored[s.key] = replace(s.held, marked=s.held.marked + 1)
+
+
 @breaks("federation: federation: digest of {}", federating)
 def _(s: Any) -> None:
     s.sets.stored[s.key] = replace(s.held, digest=s.held.digest + 1)

@@ -34,7 +34,7 @@ from holdfast.selectors.layouts import Layouts
 from holdfast.selectors.predicate import Predicate, compile_selector
 from holdfast.selectors.sections import Sections
 from holdfast.settings.node import NodeConfig
-from holdfast.state.catalog import Catalog, TooManyQueues
+from holdfast.state.catalog import Catalog
 from holdfast.state.tables import Tables
 from holdfast.state.turns import Turn, Turns
 
@@ -55,11 +55,13 @@ BRANCH_EFFORT: Final = 8
 
 
 class Branch(NamedTuple):
-    """A chosen destination and its transmission queue. `is_relay`: that node routes the message again."""
+    """A chosen destination and its transmission queue. `is_relay`: that node routes the message again. `is_passed_on`:
+    static entries may bring copies to one node by several paths, so all carry the identity of the publication."""
 
     destination: str
     queue: Queue
     is_relay: bool = False
+    is_passed_on: bool = False
 
 
 class Passed(NamedTuple):
@@ -158,12 +160,9 @@ class Spreading:
         """The transmission queues of the chosen nodes; a node that routes it again also delivers it."""
         found = []
         for node in (*choice.relays, *(node for node in choice.branches if node not in choice.relays)):
-            try:
-                transmission = self._catalog.transmission(node)
-            except TooManyQueues:
-                continue
+            transmission = self._catalog.transmission(node)
             self._forwarding.steer(node)
-            found.append(Branch(node, transmission, node in choice.relays))
+            found.append(Branch(node, transmission, node in choice.relays, choice.is_passed_on))
         return tuple(found)
 
     def choose(self, queue: Queue, value: bytes, *, tags: tuple[str, ...] = (), anew: bool = True) -> Choice:
@@ -256,7 +255,7 @@ class Spreading:
         the messages for that node. `passed`: of a message from a relay. `passes_on`: it was accepted elsewhere, so a
         copy that a full queue refuses becomes a dead letter; for a publisher's message the room was checked before."""
         plain = relayed = size = None
-        for node, queue, is_relay in branches:
+        for node, queue, is_relay, is_passed_on in branches:
             if plain is None or size is None:
                 plain = entry.unpack(value)
                 size = plain.size
@@ -268,7 +267,7 @@ class Spreading:
                 self._dead_lettering.dead_letter(topic.host, value, text, f"{topic.name}@{node}")
                 continue
             identity = self._identities.next(node)
-            if is_relay and passed is None:  # copies of it may come to one node on several ways
+            if is_passed_on and passed is None:
                 passed = Passed((f"{identity.origin} {node}", identity.number), (self._config.name,))
                 self.publications.take(*passed.publication)
                 self._turns.gathered.decided.append(Published(self._turns.event, *passed.publication))

@@ -569,8 +569,16 @@ class Federation:
         goes to all that want any."""
         tags = tagged(tags, self.name)
         wanting: Collection[str] = ()
+        relays = self.relays.choose(topic, subject, tags)
+        is_passed_on = bool(relays)
         if anew:
             index = self.sets.index(topic, self.name)
             found = index.everyone() if subject is None else index.wanting(subject, asks)
             wanting = set(found) - set(tags)
-        return Choice(tuple(sorted(wanting)), self.relays.choose(topic, subject, tags), tags)
+            is_passed_on = is_passed_on or any(self._may_pass_on(Key(origin, topic)) for origin in wanting)
+        return Choice(tuple(sorted(wanting)), relays, tags, is_passed_on)
+
+    def _may_pass_on(self, key: Key) -> bool:
+        """Whether the set's origin may have static entries: rows that stand for others do not tell."""
+        held = self.sets.current(key)
+        return held is not None and held.marked > 0

@@ -15,11 +15,13 @@ from holdfast.federation.settings import Entry
 
 
 class Choice(NamedTuple):
-    """`branches`: nodes that want it; `relays`: neighbours that are to choose anew; `tags`: who has delivered it."""
+    """`branches`: nodes that want it; `relays`: neighbours that are to choose anew; `tags`: who has delivered it.
+    `is_passed_on`: one of them may pass it on by a static entry, so that a node may be given it on several ways."""
 
     branches: tuple[str, ...]
     relays: tuple[str, ...]
     tags: tuple[str, ...]
+    is_passed_on: bool = False
 
 
 class Relays:

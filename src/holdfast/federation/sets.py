@@ -5,7 +5,7 @@ Rules of this file: values; a set is never changed, another takes its place. Sou
 
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Final, NamedTuple
 
@@ -45,7 +45,8 @@ NOTHING: Final = Edition(VOID, 0)
 @dataclass(frozen=True, slots=True)
 class Held:
     """`edges`: the neighbours to which the origin forwards the topic by dynamic entries. `taken`: the digest that the
-    parent said; another than `digest` only where `#` stands for rows that do not fit here."""
+    parent said; another than `digest` only where `#` stands for rows that do not fit here. `marked`: how many rows have
+    bits: summaries, and what the origin sends on by static entries."""
 
     stamp: Stamp
     rows: frozenset[Row]
@@ -53,6 +54,7 @@ class Held:
     digest: int
     taken: int
     bytes: int = field(compare=False)
+    marked: int = field(compare=False)
 
     @property
     def edition(self) -> Edition:
@@ -72,7 +74,11 @@ class Held:
 def make(stamp: Stamp, rows: Iterable[Row], edges: Iterable[str]) -> Held:
     kept, ends = frozenset(rows), frozenset(edges)
     digest = digest_of(kept, ends)
-    return Held(stamp, kept, ends, digest, digest, sum(row.size for row in kept))
+    return Held(stamp, kept, ends, digest, digest, sum(row.size for row in kept), _marked(kept))
+
+
+def _marked(rows: Iterable[Row]) -> int:
+    return sum(row.bits != 0 for row in rows)
 
 
 def changed(held: Held, stamp: Stamp, *, add: Iterable[Row], remove: Iterable[Row], edges: frozenset[str]) -> Held:
@@ -84,17 +90,17 @@ def changed(held: Held, stamp: Stamp, *, add: Iterable[Row], remove: Iterable[Ro
     size = held.bytes + sum(row.size for row in add) - sum(row.size for row in remove)
     digest %= DIGEST_END
     rows = held.rows if not add and not remove else (held.rows - remove) | add
-    return Held(stamp, rows, edges, digest, digest, size)
+    return Held(stamp, rows, edges, digest, digest, size, held.marked + _marked(add) - _marked(remove))
 
 
 def stamped(held: Held, stamp: Stamp) -> Held:
-    return Held(stamp, held.rows, held.edges, held.digest, held.taken, held.bytes)
+    return replace(held, stamp=stamp)
 
 
 def substitute(stamp: Stamp, edges: frozenset[str], taken: int) -> Held:
     """What stands for a set that does not fit here: wider, never refused."""
     made = make(stamp, [EVERYTHING], edges)
-    return Held(stamp, made.rows, edges, made.digest, taken, made.bytes)
+    return replace(made, taken=taken)
 
 
 def is_sound(held: Held) -> bool:
