@@ -9,13 +9,13 @@ from holdfast.amqp.wire.decoding import decode
 from holdfast.amqp.wire.encoding import encode
 from holdfast.amqp.wire.types import Ulong
 from holdfast.errors import ConfigError
-from holdfast.federation import confirming, serving
+from holdfast.federation import confirming, serving, taking
 from holdfast.federation.federation import CREDIT_KEPT, RETRY_S, Federation
 from holdfast.federation.idle import LOOKED_MIN
-from holdfast.federation.messages import LIST_MAX, TOPICS_MAX
+from holdfast.federation.messages import LIST_MAX, TOPICS_MAX, PartsOf
 from holdfast.federation.parents import Routes
-from holdfast.federation.rows import EVERYTHING, VERSION_HIGH, Row, Stamp
-from holdfast.federation.sets import Key, stamped
+from holdfast.federation.rows import EVERYTHING, VERSION_HIGH, Row, Stamp, row_hash
+from holdfast.federation.sets import BRANCHING, Key, stamped
 from holdfast.federation.settings import Bounds, Entry
 from holdfast.federation.validation import validate
 
@@ -293,9 +293,9 @@ def test_names_and_parts_of_a_neighbour_are_bounded(monkeypatch: pytest.MonkeyPa
     assert stored(3) is None
     assert stored(4) is not None
     asked = {"kind": "parts", "origin": "a", "topic": T, "to": has, "prefix": "0", "digests": [1] * 16}
-    assert node.receive("b", asked, two.now) is None
-    assert node.receive("b", asked, two.now) is None
-    assert node.receive("b", asked, two.now) is not None
+    for _ in range(3):
+        assert node.receive("b", asked, two.now) is None
+    assert len(node.neighbours["b"].serving.replies) == 40
 
 
 def test_a_parent_that_never_gives_what_it_says_is_asked_once_a_refresh() -> None:
@@ -408,3 +408,91 @@ def test_a_version_at_its_end_begins_a_new_life() -> None:
     assert mine == theirs
     assert mine.stamp == Stamp(1_001, 2)
     assert mine.rows == {Row("x")}
+
+
+def test_a_large_set_is_taken_by_a_bounded_number_of_questions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node that joins asks for no more at once than the other keeps answers for, and is answered all the same."""
+    monkeypatch.setattr(serving, "PART_ROWS", 1)
+    monkeypatch.setattr(taking, "OPEN_MAX", 5)
+    two = Together("ab", Bounds(keys_max=50_000))
+    for one, other in ("ab", "ba"):
+        two.nodes[one].down(other, two.now)
+    two.nodes["b"].bind(T, rows(500), two.now)
+    two.settle()
+    most = 0
+
+    def watched(start: str, end: str, fields: Fields) -> Fields:
+        nonlocal most
+        most = max(most, len(two.nodes["b"].neighbours["a"].serving.replies))
+        return fields
+
+    two.change = watched
+    for one, other in ("ab", "ba"):
+        two.nodes[one].up(other, two.now)
+    two.settle()
+    assert two.rows("a", "b") == set(rows(500))
+    assert 5 < most <= 2 * 5 * BRANCHING
+    assert not two.nodes["a"].neighbours["b"].taking.open
+
+
+def test_who_asks_faster_than_it_is_answered_has_all_after_refreshes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As an earlier version does, which knows no bound: what finds no place is left to the next refresh."""
+    monkeypatch.setattr(serving, "PART_ROWS", 1)
+    monkeypatch.setattr(serving, "REPLIES_MAX", 30)
+    two = Together("ab", Bounds(keys_max=50_000))
+    for one, other in ("ab", "ba"):
+        two.nodes[one].down(other, two.now)
+    two.nodes["b"].bind(T, rows(120), two.now)
+    two.settle()
+    for one, other in ("ab", "ba"):
+        two.nodes[one].up(other, two.now)
+    two.settle()
+    assert two.rows("a", "b") != set(rows(120))
+    two.wait(8 * 30.0, step_s=15.0)
+    assert two.rows("a", "b") == set(rows(120))
+
+
+def test_parts_that_were_not_asked_for_are_passed_over() -> None:
+    two = Together("ab", Bounds(keys_max=5_000))
+    node, asked = two.nodes["a"], two.nodes["a"].neighbours["b"].taking
+    head = {"origin": "b", "topic": T, "to": [5_000, 7, 1]}
+    start = {"kind": "parts", "prefix": "", "digests": [1] * BRANCHING, "edges": ["a"]}
+    assert node.receive("b", {**head, **start}, two.now) is None
+    assert len(asked.repairs[Key("b", T)].asked) == BRANCHING
+    for number in range(100):
+        assert node.receive("b", {**head, "kind": "rows", "prefix": f"{number:08x}", "rows": []}, two.now) is None
+        parts = {"kind": "parts", "prefix": f"{number:06x}", "digests": [1] * BRANCHING}
+        assert node.receive("b", {**head, **parts}, two.now) is None
+    assert len(asked.repairs[Key("b", T)].received) == 0
+    assert asked.questions == BRANCHING
+    validate(node)
+
+
+def test_what_a_repair_holds_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of a set that never comes out right count before it does; past the bound `#` stands for them."""
+    two = Together("ab", Bounds(keys_max=5_000))
+    node, taken = two.nodes["a"], two.nodes["a"].neighbours["b"].taking
+    row = Row("a." + "x" * 100)
+    taken.bytes_max = row.size - 1
+    head = {"origin": "b", "topic": T, "to": [5_000, 7, 1]}
+    start = {"kind": "parts", "prefix": "", "digests": [1] * BRANCHING, "edges": ["a"]}
+    assert node.receive("b", {**head, **start}, two.now) is None
+    prefix = f"{row_hash(row):016x}"[:2]
+    assert node.receive("b", {**head, "kind": "rows", "prefix": prefix, "rows": [row.pattern]}, two.now) is None
+    held = node.sets.current(Key("b", T))
+    assert held is not None and held.rows == {EVERYTHING}
+    assert not taken.repairs and taken.repair_bytes == 0
+    validate(node)
+
+
+def test_a_question_costs_little_while_its_parts_are_at_hand() -> None:
+    node = Together("ab", Bounds(keys_max=5_000)).nodes["b"]
+    node.bind(T, rows(400), 0.0)
+    node.records(0.0)
+    node.committed(0.0)
+    held = node.sets.committed(Key("b", T))
+    assert held is not None
+    question = PartsOf(Key("b", T), held.edition, "0", (0,) * BRANCHING)
+    assert node.effort("a", question) == 5
+    node.apply("a", question)
+    assert node.effort("a", question) == 1

@@ -13,7 +13,6 @@ from holdfast.federation.messages import FOLLOWED_MAX
 from holdfast.federation.rows import VOID, Row, Stamp
 from holdfast.federation.serving import NAMES_MAX, REPLIES_MAX
 from holdfast.federation.sets import Key, stamped
-from holdfast.federation.taking import ASKED_MAX
 from support.corruption import breaks, one_more
 from support.standing import federating
 
@@ -159,12 +158,21 @@ def _(s: Any) -> None:
 
 @breaks("federation: federation: repairs from {} of what is not wanted", federating)
 def _(s: Any) -> None:
-    s.taking.repairs[GHOST] = None
+    s.taking.repairs[GHOST] = SimpleNamespace(asked=(), bytes=0)
 
 
-@breaks("federation: federation: parts asked of {}", federating)
+one_more("federation: federation: parts asked of {}", federating, lambda s: s.taking, "questions")
+one_more("federation: federation: bytes of repairs from {}", federating, lambda s: s.taking, "repair_bytes")
+
+
+@breaks("federation: federation: {} is asked for parts of no repair", federating)
 def _(s: Any) -> None:
-    s.taking.requests = dict.fromkeys(range(ASKED_MAX + 1))
+    s.taking.requests[s.key] = {"0": None}
+
+
+@breaks("federation: federation: {} was asked for parts of no repair", federating)
+def _(s: Any) -> None:
+    s.taking.open[s.key, "0"] = None
 
 
 @breaks("federation: federation: {} is not the parent of {}", federating)

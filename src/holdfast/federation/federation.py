@@ -198,7 +198,7 @@ class Federation:
     def up(self, name: str, now: float) -> None:
         """A session with a neighbour that has the capability is up."""
         self.down(name, now)
-        self.neighbours[name] = Neighbour(name, self.bounds.rows_max)
+        self.neighbours[name] = Neighbour(name, self.bounds)
         self._rerouted = True
         self.settle(now)
 
@@ -276,7 +276,7 @@ class Federation:
 
     def effort(self, name: str, message: Message) -> int:
         """What it costs to apply it, in units that are about alike."""
-        return self.neighbours[name].effort(message, self.sets)
+        return self.neighbours[name].effort(message, self.sets, self.cache)
 
     def apply(self, name: str, message: Message) -> None:
         """Takes in what `read` gave; `settle` is due then. Raises Malformed."""
@@ -301,7 +301,7 @@ class Federation:
                     neighbour.again_due = True
                 else:
                     serving.send_again()
-            case PartsOf(prefix=prefix) if len(prefix) % 2:  # a question; what the parent says has an even number
+            case PartsOf() if message.is_question:
                 held = self.sets.committed(message.key)
                 serving.ask(message, held, None if held is None else self.cache.of(message.key, held))
             case Change() | PartsOf() | RowsOf():

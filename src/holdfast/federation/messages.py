@@ -81,6 +81,11 @@ class PartsOf(NamedTuple):
     digests: tuple[int, ...]
     edges: frozenset[str] | None = None
 
+    @property
+    def is_question(self) -> bool:
+        """Whether who takes the set asks; the prefixes of who gives it have an even number of digits."""
+        return len(self.prefix) % 2 == 1
+
 
 class RowsOf(NamedTuple):
     """All rows of one part."""

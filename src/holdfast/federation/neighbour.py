@@ -12,7 +12,8 @@ from holdfast.federation.keeping import Sets
 from holdfast.federation.messages import Change, Claim, Compare, Federate, Follow, Message, PartsOf, Reset
 from holdfast.federation.rows import Stamp
 from holdfast.federation.serving import PartsCache, Serving
-from holdfast.federation.sets import NOTHING, Key
+from holdfast.federation.sets import Key
+from holdfast.federation.settings import Bounds
 from holdfast.federation.taking import Taking
 
 Standing = Callable[[Key], tuple[Mapping[str, Stamp], bool]]
@@ -30,12 +31,12 @@ ROWS_A_UNIT: Final = 100
 class Neighbour:
     """`modes`: topics that it forwards to us, and how."""
 
-    def __init__(self, name: str, rows_max: int) -> None:
+    def __init__(self, name: str, bounds: Bounds) -> None:
         self.name = name
         self.said = Said()
         self.heard = Heard()
         self.serving = Serving(name)
-        self.taking = Taking(name, rows_max)
+        self.taking = Taking(name, bounds.rows_max, bounds.bytes_max)
         self.modes: dict[str, str] = {}
         self.federate_due = True
         self.compare_due = False
@@ -48,14 +49,17 @@ class Neighbour:
         self.later: dict[Key, float] = {}
         """The same where only names moved, and when they are to be told: most of them come together."""
 
-    def effort(self, message: Message, sets: Sets) -> int:
+    def effort(self, message: Message, sets: Sets, cache: PartsCache) -> int:
         """What it costs to apply that message of its."""
         looked_at = 0
         if isinstance(message, Federate | Follow | Compare):
             looked_at = len(self.serving.followers) + len(self.taking.wanted)
-        elif isinstance(message, Change | PartsOf):
+        elif isinstance(message, Change) or (isinstance(message, PartsOf) and message.edges is not None):
             held = sets.current(message.key)
             looked_at = 0 if held is None else len(held.rows)
+        elif isinstance(message, PartsOf) and message.is_question:
+            held = sets.committed(message.key)
+            looked_at = 0 if held is None or cache.has(message.key, held) else len(held.rows)
         return 1 + looked_at // ROWS_A_UNIT
 
     def say_again(self) -> None:
@@ -67,10 +71,7 @@ class Neighbour:
         """Whatever is thought to be said and known is looked at again."""
         self.federate_due = self.compare_due = True
         self.serving.named = sum(len(one.names) for one in self.serving.followers.values())
-        self.taking.given_up.clear()
-        for key, told in self.taking.told.items():
-            if told.has != NOTHING and sets.committed(key) is None:
-                self.taking.asked[key] = None
+        self.taking.refresh(sets.stored)
         self.tellings, self.later = dict.fromkeys(self.taking.told, NAMES_S), {}
         self.serving.pending = dict.fromkeys(self.serving.followers)
 
@@ -110,16 +111,16 @@ class Neighbour:
         return None
 
     def _content(self, sets: Sets, cache: PartsCache) -> Message | None:
-        replies, requests, pending = self.serving.replies, self.taking.requests, self.serving.pending
+        replies, pending = self.serving.replies, self.serving.pending
         while replies:
             key, new, prefix = replies.popleft()
             held = sets.committed(key)
             if held is not None and held.edition == new and key in self.serving.followers:
                 return self.serving.reply(key, new, prefix, cache.of(key, held))
-        if requests:
-            return requests.pop(next(iter(requests)))
+        message: Message | None = self.taking.question()
+        if message is not None:
+            return message
         done: list[Key] = []
-        message: Message | None = None
         for key in pending:
             done.append(key)
             message = self.serving.next(key, sets.committed(key), cache)

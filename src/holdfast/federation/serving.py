@@ -28,7 +28,7 @@ PART_ROWS: Final = 64
 """A part of at most so many rows is sent whole."""
 
 REPLIES_MAX: Final = 4_096
-"""Parts that one neighbour may have asked for and not been sent yet."""
+"""Parts that one neighbour may have asked for and not been sent yet; more are not answered."""
 
 NAMES_MAX: Final = 10_000
 """Nodes behind one neighbour for one set."""
@@ -64,6 +64,11 @@ class PartsCache:
 
     def __init__(self) -> None:
         self._kept: dict[Key, tuple[Held, Parts]] = {}
+
+    def has(self, key: Key, held: Held) -> bool:
+        """Whether `of` need not make them."""
+        found = self._kept.get(key)
+        return found is not None and found[0] is held
 
     def of(self, key: Key, held: Held) -> Parts:
         found = self._kept.pop(key, None)
@@ -152,7 +157,7 @@ class Serving:
                 self.pending[key] = None
 
     def ask(self, message: PartsOf, held: Held | None, parts: Parts | None) -> None:
-        """It has other sums of these parts. Raises Malformed."""
+        """It has other sums of these parts."""
         follower = self.followers.get(message.key)
         if follower is None or held is None or parts is None or held.edition != message.new:
             return  # there is a newer one, which it is sent
@@ -160,7 +165,7 @@ class Serving:
         for digit, (mine, theirs) in enumerate(zip(ours, message.digests, strict=True)):
             if mine != theirs:
                 if len(self.replies) >= REPLIES_MAX:
-                    raise Malformed(f"more than {REPLIES_MAX} parts asked for at once")
+                    return  # who asks faster than it is answered asks again at its next refresh
                 self.replies.append((message.key, message.new, f"{message.prefix}{digit:x}"))
 
     # ------------------------------------------------------------------------------------------------ to it

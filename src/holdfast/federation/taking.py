@@ -1,7 +1,8 @@
 """What this node takes from one neighbour: which sets, what it has said that it has of each, and repairs under way.
 
 Rules of this file: content comes from the parent alone; what is said of it is what is on disk. A set that does not come
-out as the parent says is asked for once more, then at the next refresh. Source: docs/adr/0079.
+out as the parent says is asked for once more, then at the next refresh. Of a repair counts what was asked for, and no
+more is asked at once than the parent keeps answers for. Source: docs/adr/0079.
 """
 
 from collections.abc import Iterable
@@ -14,8 +15,16 @@ from holdfast.federation.rows import DIGEST_END, HASH_DIGITS, VOID, Row, Stamp, 
 from holdfast.federation.serving import combined, standing_digest
 from holdfast.federation.sets import NOTHING, Edition, Held, Key, Parts, changed, make, stamped, substitute
 
-ASKED_MAX: Final = 4_096
-"""Parts of one set that are asked for and have not come."""
+QUESTIONS_MAX: Final = 8_192
+"""Parts that are asked for in one repair; a set of 50,000 rows needs about 4,400. The rest is left to the next
+refresh."""
+
+ASKED_MAX: Final = 65_536
+"""The same of all repairs together."""
+
+OPEN_MAX: Final = 120
+"""Parts that a neighbour is asked for and has not begun to answer. Each is answered by up to 16 messages, and it keeps
+REPLIES_MAX: twice as many fit, because a refresh does not wait for answers any more."""
 
 
 @dataclass(slots=True)
@@ -42,6 +51,9 @@ class Repair:
     rows: set[Row]
     total: int
     """The sum of their hashes."""
+    bytes: int = 0
+    """Of rows that came, less those that went."""
+    asked: set[str] = field(default_factory=set)
     received: dict[str, tuple[Row, ...]] = field(default_factory=dict)
 
 
@@ -49,9 +61,10 @@ class Taking:
     """Of one neighbour. `told`: the sets that it was told we take; `wanted`: those that we are to take. `asked`: sets
     that are to be asked for anew, as they are here."""
 
-    def __init__(self, neighbour: str, rows_max: int) -> None:
+    def __init__(self, neighbour: str, rows_max: int, bytes_max: int) -> None:
         self.neighbour = neighbour
         self.rows_max = rows_max
+        self.bytes_max = bytes_max
         self.told: dict[Key, Told] = {}
         self.wanted: dict[Key, None] = {}
         self.asked: dict[Key, None] = {}
@@ -59,7 +72,12 @@ class Taking:
         self.restart = True
         """All is to be said again."""
         self.repairs: dict[Key, Repair] = {}
-        self.requests: dict[tuple[Key, str], PartsOf] = {}
+        self.repair_bytes = self.questions = 0
+        """Of all repairs: rows that came, and parts that are asked for."""
+        self.requests: dict[Key, dict[str, None]] = {}
+        """Parts of sets under repair that are to be asked for."""
+        self.open: dict[tuple[Key, str], None] = {}
+        """Parts that were asked for, and of which nothing has come."""
         self.given_up: set[Key] = set()
         """Sets that did not come out as they should: not asked for again before the next refresh."""
 
@@ -78,16 +96,25 @@ class Taking:
 
     def _forget(self, key: Key) -> None:
         self.asked.pop(key, None)
-        self.repairs.pop(key, None)
+        self._end_repair(key)
         self.given_up.discard(key)
-        for asked in [asked for asked in self.requests if asked[0] == key]:
-            del self.requests[asked]
+
+    def _end_repair(self, key: Key) -> None:
+        self.requests.pop(key, None)
+        gone = self.repairs.pop(key, None)
+        if gone is not None:
+            self.repair_bytes -= gone.bytes
+            self.questions -= len(gone.asked)
+            for prefix in gone.asked:
+                self.open.pop((key, prefix), None)
 
     def say_again(self) -> None:
         """The neighbour is told everything anew, and sends what differs."""
         self.told.clear()
         self.repairs.clear()
+        self.repair_bytes = self.questions = 0
         self.requests.clear()
+        self.open.clear()
         self.given_up.clear()
         self.stops.clear()
         self.asked = dict(self.wanted)
@@ -95,10 +122,18 @@ class Taking:
 
     def ask_again(self, key: Key) -> None:
         """Once: it did not come out as the parent says."""
-        self.repairs.pop(key, None)
+        self._end_repair(key)
         if key not in self.given_up:
             self.given_up.add(key)
             self.asked[key] = None
+
+    def refresh(self, committed: dict[Key, Held]) -> None:
+        """What was given up, or never answered, may be asked for again; so is what is said to be had and is not."""
+        self.given_up.clear()
+        self.open.clear()
+        for key, told in self.told.items():
+            if told.has != NOTHING and key not in committed:
+                self.asked[key] = None
 
     def follow(self, committed: dict[Key, Held]) -> Follow | None:
         """The next message; None where all is said."""
@@ -155,7 +190,7 @@ class Taking:
         """The set as the parent has it; None where it stays as it is, or is to be asked for."""
         if held is None:
             held = make(VOID, (), ())
-        self.repairs.pop(message.key, None)
+        self._end_repair(message.key)
         if not held.is_whole and held.taken == message.old.digest:
             return substitute(message.new.stamp, message.edges, message.new.digest)
         if held.digest == message.old.digest:
@@ -170,49 +205,81 @@ class Taking:
         key, rows = message.key, held.rows if held is not None else frozenset()
         repair = self.repairs.get(key)
         if message.edges is not None:  # it begins
-            before = repair.rows if repair is not None else rows
-            repair = self.repairs[key] = _repair(message.new, message.edges, before)
-            for asked in [asked for asked in self.requests if asked[0] == key]:
-                del self.requests[asked]
-        if repair is None or repair.new != message.new:
+            before, size = (rows, 0) if repair is None else (repair.rows, repair.bytes)
+            self._end_repair(key)
+            repair = self.repairs[key] = _repair(message.new, message.edges, before, size)
+            self.repair_bytes += size
+        elif repair is None or not self._was_asked(message, repair):
             return None
         mine = repair.base.digests(message.prefix)
         differing = [digit for digit in range(len(mine)) if mine[digit] != message.digests[digit]]
         for digit in differing:
-            prefix = f"{message.prefix}{digit:x}"
-            if len(self.requests) < ASKED_MAX and len(prefix) < HASH_DIGITS:
-                request = PartsOf(key, message.new, prefix, repair.base.digests(prefix))
-                self.requests[key, prefix] = request
+            self._ask(key, repair, f"{message.prefix}{digit:x}")
         return None if differing else self._finish(key, repair)
+
+    def _ask(self, key: Key, repair: Repair, prefix: str) -> None:
+        if (
+            prefix not in repair.asked
+            and len(prefix) < HASH_DIGITS
+            and len(repair.asked) < QUESTIONS_MAX
+            and self.questions < ASKED_MAX
+        ):
+            repair.asked.add(prefix)
+            self.questions += 1
+            self.requests.setdefault(key, {})[prefix] = None
+
+    def question(self) -> PartsOf | None:
+        """The next part that the neighbour is to be asked for: set by set, since it keeps the parts of a few."""
+        if not self.requests or len(self.open) >= OPEN_MAX:
+            return None
+        key, prefixes = next(iter(self.requests.items()))
+        prefix = next(iter(prefixes))
+        del prefixes[prefix]
+        if not prefixes:
+            del self.requests[key]
+        self.open[key, prefix] = None
+        repair = self.repairs[key]
+        return PartsOf(key, repair.new, prefix, repair.base.digests(prefix))
+
+    def _was_asked(self, message: PartsOf | RowsOf, repair: Repair) -> bool:
+        """Whether it answers a question of that repair."""
+        asked = message.prefix[:-1]
+        if repair.new != message.new or asked not in repair.asked:
+            return False
+        self.open.pop((message.key, asked), None)
+        return True
 
     def rows(self, message: RowsOf) -> Held | None:
         """All rows of a part; the set, where it is complete with them."""
         key = message.key
         if message.edges is not None:
-            self.repairs.pop(key, None)
+            self._end_repair(key)
             new = make(message.new.stamp, message.rows, message.edges)
             if new.digest == message.new.digest:
                 return self._came(key, new)
             self.ask_again(key)
             return None
         repair = self.repairs.get(key)
-        if repair is None or repair.new != message.new:
+        if repair is None or not self._was_asked(message, repair):
             return None
         gone = repair.rows.intersection(repair.received.get(message.prefix, repair.base.rows(message.prefix)))
         came = {row for row in message.rows if f"{row_hash(row):016x}".startswith(message.prefix)}
         repair.total += sum(map(row_hash, came - repair.rows)) - sum(map(row_hash, gone - came))
+        grown = sum(row.size for row in came - repair.rows) - sum(row.size for row in gone - came)
+        repair.bytes += grown
+        self.repair_bytes += grown
         repair.rows -= gone
         repair.rows |= came
         repair.received[message.prefix] = message.rows
-        if len(repair.rows) > self.rows_max:
-            del self.repairs[key]
+        if len(repair.rows) > self.rows_max or self.repair_bytes > self.bytes_max:
+            self._end_repair(key)
             return substitute(message.new.stamp, repair.edges, message.new.digest)
         return self._finish(key, repair)
 
     def _finish(self, key: Key, repair: Repair) -> Held | None:
         if (repair.total + sum(map(edge_hash, repair.edges))) % DIGEST_END != repair.new.digest:
             return None
-        del self.repairs[key]
+        self._end_repair(key)
         return self._came(key, make(repair.new.stamp, repair.rows, repair.edges))
 
     def _came(self, key: Key, new: Held) -> Held:
@@ -220,9 +287,10 @@ class Taking:
         return new if len(new.rows) <= self.rows_max else substitute(new.stamp, new.edges, new.digest)
 
 
-def _repair(new: Edition, edges: frozenset[str], rows: Iterable[Row]) -> Repair:
+def _repair(new: Edition, edges: frozenset[str], rows: Iterable[Row], size: int) -> Repair:
+    """`size`: bytes of rows that an earlier repair of the set has left."""
     before = set(rows)
-    return Repair(new, edges, Parts(before), before, sum(map(row_hash, before)))
+    return Repair(new, edges, Parts(before), before, sum(map(row_hash, before)), size)
 
 
 def voided(held: Held) -> Held:

@@ -90,7 +90,14 @@ def _taking(neighbour: Neighbour, node: Federation) -> None:
     must(taking.told.keys() <= taking.wanted.keys(), f"federation: {name} was told what is not wanted")
     must(taking.asked.keys() <= taking.wanted.keys(), f"federation: {name} is asked for what is not wanted")
     must(taking.repairs.keys() <= taking.wanted.keys(), f"federation: repairs from {name} of what is not wanted")
-    must(len(taking.requests) <= ASKED_MAX, f"federation: parts asked of {name}", len(taking.requests))
+    asked = sum(len(repair.asked) for repair in taking.repairs.values())
+    size = sum(repair.bytes for repair in taking.repairs.values())
+    must(asked == taking.questions <= ASKED_MAX, f"federation: parts asked of {name}", asked, taking.questions)
+    must(size == taking.repair_bytes, f"federation: bytes of repairs from {name}", size, taking.repair_bytes)
+    must(taking.requests.keys() <= taking.repairs.keys(), f"federation: {name} is asked for parts of no repair")
+    for key, prefix in taking.open:
+        repair = taking.repairs.get(key)
+        must(repair is not None and prefix in repair.asked, f"federation: {name} was asked for parts of no repair", key)
     for key in taking.wanted:
         must(node.parents.get(key) == name, f"federation: {name} is not the parent of {key}", node.parents.get(key))
         must(key in taking.told or key in taking.asked, f"federation: {name} is not asked for {key}")

@@ -39,7 +39,9 @@ def _held(rng: Random, held: Held, names: list[str]) -> Held:
     new = make(_stamp(rng, held.stamp), rows, edges)
     if rng.random() < 0.5:  # with a digest that does not fit
         wrong = rng.randrange(DIGEST_END)
-        return Held(new.stamp, new.rows, new.edges, wrong, wrong if rng.random() < 0.5 else new.taken, new.bytes, new.marked)
+        return Held(
+            new.stamp, new.rows, new.edges, wrong, wrong if rng.random() < 0.5 else new.taken, new.bytes, new.marked
+        )
     return new
 
 
