@@ -15,8 +15,11 @@ from holdfast.federation.rows import LIFE_HIGH, Row, Stamp
 from holdfast.federation.sets import Key, stamped
 from holdfast.federation.settings import Entry
 from holdfast.peering import binding_messages, binding_status
+from holdfast.peering import control as control_link
 from holdfast.peering.binding_control import BindingControl
+from holdfast.peering.binding_messages import WAITING_MAX, BindingMessages
 from holdfast.peers.neighbours import features
+from holdfast.peers.neighbours.session_port import BINDINGS_RESERVE
 from support.rig import Node, Rig
 from support.routing import network
 
@@ -372,7 +375,65 @@ def test_a_neighbour_that_says_more_than_is_taken_in_loses_its_session() -> None
         for _ in range(20):
             assert core_of(a).neighbours["b"].send({"kind": "federate", "rows": []})
         rig.run(1)
-    assert any("more than 5 wait" in line for line in b.logs)
+    assert any("more than 5 messages" in line for line in b.logs)
+
+
+def test_a_neighbour_is_given_no_credit_for_what_waits() -> None:
+    """So it stops before it is one too many, other messages have credit meanwhile, and nothing is lost."""
+    rig = Rig()
+    a, b = network(rig, "a-b")
+    rig.run(3)
+    federate(rig, b, "a")
+    session, messages, sent = core_of(a).neighbours["b"], control(b).messages, 0
+
+    def say(count: int) -> bool:
+        nonlocal sent
+        for _ in range(count):
+            fields = {"kind": "federate", "rows": [[f"t{sent}", "dynamic"]]}
+            if not session.send(fields, reserve=BINDINGS_RESERVE):
+                return False
+            sent += 1
+        rig.run(1)
+        return True
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(binding_messages, "EFFORT_A_TURN", 0)
+        patch.setattr(BindingMessages, "is_due", False)
+        while say(20):
+            assert sent < WAITING_MAX
+        rig.run(1)
+        assert 64 < sent == messages.count("a") <= control_link.CONTROL_CREDIT
+        for number in range(20):
+            assert session.send({"kind": "table", "version": Ulong(number)})
+            rig.run(1)
+    rig.run(1)
+    assert say(20) and messages.count("a") == 0
+    federation = control(b).federation
+    assert federation is not None and federation.neighbours["a"].modes == {f"t{sent - 1}": "dynamic"}
+    assert core_of(b).neighbours["a"].established_count == 1
+
+
+def test_what_waits_is_in_the_account_of_memory_and_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Rig()
+    a, b = network(rig, "a-b")
+    rig.run(3)
+    federate(rig, b, "a")
+    messages, account = control(b).messages, core_of(b).memory.bindings
+    held: list[int] = []
+    keep = messages._keep
+
+    def watched(name: str, message: Message) -> None:
+        keep(name, message)
+        held.append(account.held)
+
+    monkeypatch.setattr(binding_messages, "EFFORT_A_TURN", 1)
+    monkeypatch.setattr(messages, "_keep", watched)
+    monkeypatch.setattr(messages, "_bytes_max", 20_000)
+    for _ in range(50):
+        assert core_of(a).neighbours["b"].send({"kind": "federate", "rows": []})
+    rig.run(1)
+    assert 15_000 < max(held) <= 20_000 and account.held == 0
+    assert any("or 20000 bytes of them, wait" in line for line in b.logs)
 
 
 def test_a_node_that_is_forwarded_something_begins_again_when_it_is_told() -> None:

@@ -1,6 +1,7 @@
 """The control messages of federation: what is written is read, and whatever else a peer writes ends its session."""
 
 import random
+import sys
 from typing import Any
 
 import pytest
@@ -25,6 +26,7 @@ from holdfast.federation.messages import (
     Reset,
     RowsOf,
     Stored,
+    held_bytes,
     read,
     write,
 )
@@ -132,6 +134,34 @@ def test_out_of_bounds(message: Message, key: str, value: object) -> None:
         read(fields_of(message) | {key: value}, heard)
     assert "\n" not in str(found.value)
     assert len(str(found.value)) < 300
+
+
+HIGH = Edition(Stamp(STAMP_END - 1, STAMP_END - 1), DIGEST_END - 1)
+MANY = tuple(Row(f"topic.{number}", f"delay > {number}", WIDE) for number in range(ROWS_MAX))
+KEYS = tuple(Key(f"node{number}", f"topic{number}") for number in range(LIST_MAX))
+FULL: list[Message] = [
+    Federate(tuple((key.topic, "dynamic") for key in KEYS)),
+    Follow(tuple((key, HIGH) for key in KEYS), KEYS, True),
+    Change(KEY, NOTHING, HIGH, frozenset(key.origin for key in KEYS), MANY, MANY),
+    PartsOf(KEY, HIGH, "", (DIGEST_END - 1,) * 16, frozenset(key.origin for key in KEYS)),
+    RowsOf(KEY, HIGH, "", MANY, frozenset()),
+    Stored(KEY, HIGH, True, tuple((key.origin, HIGH.stamp) for key in KEYS)),
+    Claim(KEY, HIGH, tuple(key.origin for key in KEYS[:TRACE_MAX])),
+]
+
+
+def deep_size(value: object) -> int:
+    """Of all but the names, which are the session's."""
+    if isinstance(value, tuple | frozenset):
+        return sys.getsizeof(value) + sum(map(deep_size, value))
+    return 0 if isinstance(value, str) and value[:4] in ("node", "topi") and "." not in value else sys.getsizeof(value)
+
+
+@pytest.mark.parametrize("message", FULL, ids=lambda message: type(message).__name__)
+def test_what_is_counted_of_a_message_is_at_least_what_it_holds(message: Message) -> None:
+    found = over_the_wire(message, Said(), Heard())
+    assert found == message
+    assert deep_size(found) <= held_bytes(found) < 100_000 + 3 * deep_size(found)
 
 
 def test_at_the_bounds() -> None:

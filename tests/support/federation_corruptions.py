@@ -208,6 +208,11 @@ def _(s: Any) -> None:
     s.control.messages.waiting["a"] = deque()
 
 
+@breaks("peering: federation: bytes of what waits", federating)
+def _(s: Any) -> None:
+    s.control.messages.waiting_bytes["a"] = 1
+
+
 @breaks("peering: federation: a commit is under way in no turn, or a turn without", federating)
 def _(s: Any) -> None:
     s.control.written = s.core.turns.gathered

@@ -279,7 +279,7 @@ class Parts:
             self.links, self.control_kinds, process=wall_ms, name_of=self.store_names.name_of,
         )  # fmt: skip
         self.bindings = BindingControl(
-            config, store, clock, self.turns, self.room, self.neighbours, self.control_kinds, life=wall_ms,
+            config, store, clock, self.turns, self.room, self.neighbours, self.control_kinds, memory, life=wall_ms,
             via=self.forwarding.via,
         )  # fmt: skip
         if isinstance(self.destination, MeasuredDestination) and self.rates.root is not None:

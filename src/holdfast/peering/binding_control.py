@@ -22,6 +22,7 @@ from holdfast.federation.settings import Entry
 from holdfast.peering.binding_entries import BindingEntries
 from holdfast.peering.binding_messages import BindingMessages
 from holdfast.peering.binding_routes import BindingRoutes, Network
+from holdfast.peers.limits.memory import Memory
 from holdfast.peers.neighbours.features import BINDINGS
 from holdfast.peers.neighbours.session_port import ControlKinds, Session
 from holdfast.settings.node import NodeConfig
@@ -45,6 +46,7 @@ class BindingControl:
         room: Room,
         neighbours: Mapping[str, Session],
         kinds: ControlKinds,
+        memory: Memory,
         *,
         life: int,
         via: Callable[[str], str],
@@ -59,7 +61,7 @@ class BindingControl:
         self.via = via
         self._stored = stored.sets_of(store.table(stored.TABLE))
         self.made = BindingEntries(config, store, turns)
-        self.messages = BindingMessages(neighbours, self.lost)
+        self.messages = BindingMessages(neighbours, self.lost, memory)
         self._routes = BindingRoutes(config.name, neighbours)
         self.federation: Federation | None = None
         self.bound: Callable[[], Bound] = tuple

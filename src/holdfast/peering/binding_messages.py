@@ -1,8 +1,8 @@
 """Messages of federation, which neighbours send each other over control links (docs/federation.md, docs/adr/0081).
 
-Rules of this file: a message is decoded when it arrives, and applied within the turn's share; a malformed one, or one
-too many, ends its session. One outgoing message at a time is taken from federation, and kept until the control link
-accepts it.
+Rules of this file: a message is read when it comes, and applied as far as a turn allows; one that is malformed, or
+one too many, ends its session. What waits keeps back credit, so that a neighbour that keeps a reserve of it never sends
+too many. One message at a time is taken to be sent, and kept until the control link takes it.
 """
 
 from collections import deque
@@ -11,14 +11,19 @@ from typing import Any, Final
 
 from holdfast.federation.aliases import Malformed
 from holdfast.federation.federation import CREDIT_KEPT, Federation
-from holdfast.federation.messages import Federate, Message
-from holdfast.peers.neighbours.session_port import Session
+from holdfast.federation.messages import Federate, Message, held_bytes
+from holdfast.peers.limits.memory import Memory
+from holdfast.peers.neighbours.session_port import BINDINGS_RESERVE, Session
+from holdfast.units import MIB
 
 EFFORT_A_TURN: Final = 2_000
 """Messages of one neighbour that one turn applies, in units of small messages (`Federation.effort`)."""
 
 WAITING_MAX: Final = 1_000
 """Messages of one neighbour that wait for a later turn; one more ends its session."""
+
+WAITING_BYTES_MAX: Final = 16 * MIB
+"""Of memory that they take; less where memory is little."""
 
 MESSAGES_A_TURN: Final = 64
 """Messages that one turn sends to one neighbour."""
@@ -28,7 +33,7 @@ class BindingMessages:
     """The messages of all neighbours. `lost`: called when a neighbour sent an invalid message and its session has
     ended."""
 
-    def __init__(self, neighbours: Mapping[str, Session], lost: Callable[[Session], None]) -> None:
+    def __init__(self, neighbours: Mapping[str, Session], lost: Callable[[Session], None], memory: Memory) -> None:
         self._neighbours = neighbours
         self._lost = lost
         self.eager: dict[str, None] = {}
@@ -36,7 +41,11 @@ class BindingMessages:
         self.unsent: dict[str, dict[str, Any]] = {}
         """Messages that found no credit: at most one for each neighbour."""
         self.waiting: dict[str, deque[Message]] = {}
-        """By neighbour: messages beyond one turn's share."""
+        """By neighbour: what it said beyond what one turn takes in."""
+        self.waiting_bytes: dict[str, int] = {}
+        self._account = memory.bindings
+        self._bytes_max = min(WAITING_BYTES_MAX, max(MIB, self._account.held_max))
+        memory.held_in(self._account, lambda: sum(self.waiting_bytes.values()))
         self._spent: dict[str, int] = {}
         """By neighbour: effort spent in this turn."""
         self.unsettled = False
@@ -56,15 +65,15 @@ class BindingMessages:
         self.unsent.pop(name, None)
 
     def forget(self, name: str) -> None:
-        """Its session has ended."""
+        """Its session is gone."""
+        self._account.refund(self.waiting_bytes.pop(name, 0))
         for of_sessions in (self.eager, self.unsent, self.waiting):
             of_sessions.pop(name, None)
 
     def keep_only(self, federation: Federation) -> None:
-        """After a failure: forgets neighbours without a session."""
-        for of_sessions in (self.eager, self.unsent, self.waiting):
-            for name in [name for name in of_sessions if name not in federation.neighbours]:
-                del of_sessions[name]
+        """After a failure: nothing is left of those who are away."""
+        for name in {*self.eager, *self.unsent, *self.waiting} - federation.neighbours.keys():
+            self.forget(name)
 
     # ------------------------------------------------------------------------------------------------ received
 
@@ -75,15 +84,39 @@ class BindingMessages:
             message = federation.read(name, fields)
             if message is None:
                 return
-            waiting = self.waiting.get(name)
-            if waiting is None and self._spent.get(name, 0) < EFFORT_A_TURN:
+            if name not in self.waiting and self._spent.get(name, 0) < EFFORT_A_TURN:
                 self._apply(federation, name, message)
-            elif waiting is None or len(waiting) < WAITING_MAX:
-                self.waiting.setdefault(name, deque()).append(message)
             else:
-                raise Malformed(f"more than {WAITING_MAX} wait; expected them at the rate at which they are read")
+                self._keep(name, message)
         except Malformed as error:
             self._end(session, error)
+
+    def count(self, name: str) -> int:
+        """How many of its messages wait."""
+        waiting = self.waiting.get(name)
+        return 0 if waiting is None else len(waiting)
+
+    def _keep(self, name: str, message: Message) -> None:
+        """For a later turn. Raises Malformed."""
+        size = held_bytes(message)
+        held = self.waiting_bytes.get(name, 0) + size
+        if self.count(name) >= WAITING_MAX or held > self._bytes_max:
+            text = f"more than {WAITING_MAX} messages, or {self._bytes_max} bytes of them, wait"
+            raise Malformed(f"{text}; expected them at the rate at which they are read")
+        self.waiting.setdefault(name, deque()).append(message)
+        self.waiting_bytes[name] = held
+        self._account.add(size)
+
+    def _take(self, name: str) -> Message:
+        """The first that waits."""
+        waiting = self.waiting[name]
+        message = waiting.popleft()
+        size = held_bytes(message)
+        self.waiting_bytes[name] -= size
+        self._account.refund(size)
+        if not waiting:
+            del self.waiting[name], self.waiting_bytes[name]
+        return message
 
     def _apply(self, federation: Federation, name: str, message: Message) -> None:
         self._spent[name] = self._spent.get(name, 0) + federation.effort(name, message)
@@ -99,14 +132,12 @@ class BindingMessages:
         """Applies waiting messages within the turn's share, then their consequences; returns whether there were any."""
         self._spent.clear()
         for name in list(self.waiting):
-            waiting = self.waiting[name]
             try:
-                while waiting and self._spent.get(name, 0) < EFFORT_A_TURN:
-                    self._apply(federation, name, waiting.popleft())
+                while name in self.waiting and self._spent.get(name, 0) < EFFORT_A_TURN:
+                    self._apply(federation, name, self._take(name))
             except Malformed as error:
                 self._end(self._neighbours[name], error)
-            if not waiting:
-                self.waiting.pop(name, None)
+            self._neighbours[name].refill()
         if not self.unsettled:
             return False
         self.unsettled = False
@@ -130,7 +161,7 @@ class BindingMessages:
                 message = next(iter(federation.take(name, CREDIT_KEPT + 1, now)), None)
             if message is None:
                 return False
-            if not session.send(message):
+            if not session.send(message, reserve=BINDINGS_RESERVE):
                 self.unsent[name] = message
                 return False
         return True

@@ -72,14 +72,20 @@ def read_echo(payload: bytes) -> int | None:
 
 
 class ControlOwner(Protocol):
-    """The session that has the two control links. `peer`: its connection. `control`: our link on it."""
+    """The session that has the two control links. `peer`: its connection. `control`: our link on it. `heard_on`: the
+    neighbour's, of this connection or an earlier one."""
 
     peer: Peer | None
     control: "ControlSender | None"
+    heard_on: "ControlReceiver | None"
 
     @property
     def name(self) -> str:
         """The neighbour's."""
+
+    @property
+    def control_window(self) -> int:
+        """The credit of the neighbour's link: less while messages that it sent wait."""
 
     def control_attached(self) -> None:
         """Our link was answered; nothing was sent on it yet."""
@@ -157,6 +163,7 @@ class ControlReceiver(Ingress):
         self._log = log
         link.vital = True
         self.neighbour = neighbour
+        neighbour.heard_on = self
 
     def delivered(self, delivery: Delivery) -> None:
         neighbour = self.neighbour
@@ -169,7 +176,10 @@ class ControlReceiver(Ingress):
                 neighbour.hear_echo(number)
             else:
                 self._hear(payload)
-        self.top_up(CONTROL_CREDIT)
+        self.refill()
+
+    def refill(self) -> None:
+        self.top_up(min(CONTROL_CREDIT, self.neighbour.control_window))
 
     def _hear(self, payload: bytes) -> None:
         try:

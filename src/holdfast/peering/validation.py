@@ -13,6 +13,7 @@ from holdfast.custody.hop.validation import senders
 from holdfast.engine.due_times import DueTimes
 from holdfast.engine.invariants import must
 from holdfast.federation import validation as federation
+from holdfast.federation.messages import held_bytes
 from holdfast.pacing import validation as pacing
 from holdfast.pacing.table import ROWS_MAX
 from holdfast.peering.binding_control import BindingControl
@@ -67,6 +68,8 @@ def bindings(control: BindingControl, turns: Turns) -> None:
         all(0 < len(waiting) <= WAITING_HEARD_MAX for waiting in messages.waiting.values()),
         "federation: too many messages of a neighbour wait, or none",
     )
+    held = {name: sum(map(held_bytes, waiting)) for name, waiting in messages.waiting.items()}
+    must(messages.waiting_bytes == held, "federation: bytes of what waits", messages.waiting_bytes, held)
     under_way = node.sets.under_way is not None
     must(under_way == (control.written is not None), "federation: a commit is under way in no turn, or a turn without")
     open_turns = (turns.gathered, turns.in_flight)

@@ -105,6 +105,8 @@ class Memory:
         """The contents of clients' open transactions (endpoints/transactions/)."""
         self.windows = Account("windows", most // 4, total)
         """Rows of the windows of links between queues (queue_links/)."""
+        self.bindings = Account("bindings", most // 16, total)
+        """Messages of neighbours about bindings that wait for a later turn (peering/binding_messages.py)."""
         self.delays = Account("delays", most, total)
         """When each delayed message is due (custody/delays.py); `delayed_max` bounds how many there are."""
         self.ranges = Account("ranges", most // 4, total)
@@ -138,7 +140,7 @@ class Memory:
         return (
             self.connections, self.unstored, self.parked, self.requests, self.queues, self.dynamic, self.cached,
             self.read_ahead.account, self.resumable, self.rejected, self.settling,
-            self.transactions, self.windows, self.delays, self.ranges, *self.withheld,
+            self.transactions, self.windows, self.bindings, self.delays, self.ranges, *self.withheld,
         )  # fmt: skip
 
     # ------------------------------------------------------------------------------------------------ counted anew

@@ -11,6 +11,10 @@ from holdfast.peers.neighbours.session_states import State
 CONTROL_RESERVE: Final = 16
 """Of the credit that the peer gives on the control link, what is kept for probes and echoes."""
 
+BINDINGS_RESERVE: Final = 64
+"""The same where bindings are told, of which there may be many: what is kept for all else. A peer that has not taken in
+what it was told gives no more credit than that."""
+
 
 class Session(Protocol):
     """`offered`: whether routing may use the link, because it is Established and not damped. `established_count`: how
@@ -34,6 +38,9 @@ class Session(Protocol):
 
     def drop(self, reason: str) -> None:
         """Ends the session, if it is up, because the neighbour sent an invalid message."""
+
+    def refill(self) -> None:
+        """Fewer of its control messages wait: it may be given more credit."""
 
     def send(self, fields: dict[str, Any], *, reserve: int = CONTROL_RESERVE) -> bool:
         """Sends a control message; False if the link has no credit beyond `reserve`, and the message is dropped."""
