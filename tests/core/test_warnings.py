@@ -9,6 +9,7 @@ import pytest
 from holdfast.custody.arrival import full_queues
 from holdfast.custody.hop.blocked import Blocked
 from holdfast.engine import incidents
+from holdfast.federation.settings import Entry
 from holdfast.links.disk import ROOM_BYTES
 from holdfast.management.status import warnings as warnings_module
 from holdfast.names import HostPort
@@ -489,3 +490,15 @@ def test_of_many_origins_that_one_neighbour_has_no_place_for_some_are_named() ->
         sender.blocked[UUID(int=number)] = Blocked(rig.now + 1e6, 7, rig.now - warnings_module.BLOCKED_S)
     told = [line for line in status(rig, jfk)["warnings"] if "it has no place for number 7" in line]
     assert len(told) == warnings_module.BLOCKED_MAX
+
+
+def test_bindings_that_are_too_many_to_be_taken() -> None:
+    rig = Rig()
+    jfk, _ = rig.pair()
+    rig.run(1)
+    jfk.core.bindings.add(Entry("flights", "hub"))
+    following = jfk.core.bindings.federation.following
+    following._bounds = replace(following._bounds, origins_max=0)
+    rig.run(25)
+    (line,) = status(rig, jfk)["warnings"]
+    assert line.startswith("1 sets of bindings") and warned(jfk, line) == 1

@@ -9,7 +9,7 @@ from holdfast.amqp.wire.decoding import decode
 from holdfast.amqp.wire.encoding import encode
 from holdfast.amqp.wire.types import Ulong
 from holdfast.errors import ConfigError
-from holdfast.federation import confirming, serving, taking
+from holdfast.federation import confirming, following, serving, taking
 from holdfast.federation.federation import CREDIT_KEPT, RETRY_S, Federation
 from holdfast.federation.idle import LOOKED_MIN
 from holdfast.federation.messages import LIST_MAX, TOPICS_MAX, PartsOf
@@ -346,6 +346,37 @@ def test_topics_that_a_neighbour_names_one_after_another_take_no_place_from_othe
     assert node.own.keys() == {T}, "what nobody needs goes"
 
 
+def test_a_topic_that_comes_back_goes_on_behind_its_last_version() -> None:
+    """Who still has the set of before has not stored what a new subscription wants."""
+    node, key = Federation("a", 1_000, 0.0), Key("a", T)
+    follow: dict[str, Any] = {"kind": "follow", "rows": [["a", T, 0, 0, 0]], "stop": [], "whole": False}
+    node.up("b", 0.0)
+
+    def forwarded(*topics: str) -> Stamp | None:
+        federate = {"kind": "federate", "rows": [[topic, "dynamic"] for topic in topics]}
+        assert node.receive("b", federate, 0.0) is None
+        assert not topics or node.receive("b", follow, 0.0) is None
+        node.records(0.0)
+        node.committed(0.0)
+        held = node.sets.committed(key)
+        return None if held is None else held.stamp
+
+    assert forwarded(T) == Stamp(1_000, 1)
+    for row in "xyz":
+        node.bind(T, [Row(row)], 0.0)
+        node.records(0.0)
+        node.committed(0.0)
+    node.bind(T, [], 0.0)
+    last = forwarded()
+    while node.next_deadline(60.0) <= 60.0:
+        node.tick(60.0)
+        if node.records(60.0):
+            node.committed(60.0)
+    assert T not in node.own and node.sets.committed(key) is None
+    back = forwarded(T)
+    assert last is not None and back is not None and back > last == Stamp(1_000, 5)
+
+
 def test_a_life_is_above_all_that_was_stored() -> None:
     node = Federation("a", 5_000, 0.0)
     node.bind(T, [Row("x")], 0.0)
@@ -496,3 +527,59 @@ def test_a_question_costs_little_while_its_parts_are_at_hand() -> None:
     assert node.effort("a", question) == 5
     node.apply("a", question)
     assert node.effort("a", question) == 1
+
+
+def test_a_node_takes_no_more_sets_of_a_neighbour_than_that_gives(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each keeps to the bound that it would end a session for; what is left out is counted."""
+    monkeypatch.setattr(following, "FOLLOWED_MAX", 2)
+    monkeypatch.setattr(serving, "FOLLOWED_MAX", 2)
+    line = Together("abcde")
+    for name, node in line.nodes.items():
+        node.bind(T, [Row(name)], line.now)
+    line.settle()
+    line.wait(65.0)
+    node = line.nodes["a"]
+    assert len(node.sets.origins(T)) == 3 and node.following.left_out == 1
+    assert node.choose(T, "b").branches == ("b",) and node.choose(T, "e").branches == ()
+    line.nodes["c"].configure([], line.now)
+    line.settle()
+    assert node.following.left_out == 0
+
+
+def test_of_more_nodes_than_are_taken_those_stay_that_were_there_first() -> None:
+    line = Together("abcd", Bounds(origins_max=2))
+    for name, node in line.nodes.items():
+        node.bind(T, [Row(name)], line.now)
+    line.settle()
+    node = line.nodes["a"]
+    first = set(node.parents)
+    assert len(first) == 2 and node.following.left_out == 1
+    line.wait(65.0)
+    assert set(node.parents) == first and node.following.left_out == 1
+
+
+def test_a_node_tells_no_more_names_than_its_neighbour_keeps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who is behind it and not named counts all the same: all of them are waited for."""
+    monkeypatch.setattr(serving, "NAMES_MAX", 2)
+    monkeypatch.setattr(taking, "TOLD_MAX", 2)
+    line = Together("abcde")
+    line.refusing = {"e"}
+    node = line.nodes["a"]
+    node.bind(T, [Row("x")], line.now)
+    node.confirm(T, Row("x"), line.now, 60.0)
+    line.settle()
+    line.wait(1.0)
+    assert not node.answers()
+    line.refusing = set()
+    line.wait(2.0)
+    (answer,) = node.answers()
+    assert answer.complete and len(answer.confirmed) == 3
+    monkeypatch.setattr(serving, "NAMES_ALL_MAX", 3)
+    monkeypatch.setattr(taking, "TOLD_ALL_MAX", 3)
+    for name, each in line.nodes.items():
+        each.bind(T, [Row(name)], line.now)
+        for neighbour in each.neighbours.values():
+            neighbour.say_again()
+    line.settle()
+    line.wait(35.0)
+    assert max(one.taking.named for each in line.nodes.values() for one in each.neighbours.values()) == 3

@@ -162,6 +162,7 @@ def _(s: Any) -> None:
 
 
 one_more("federation: federation: parts asked of {}", federating, lambda s: s.taking, "questions")
+one_more("federation: federation: names that {} was told", federating, lambda s: s.taking, "named")
 one_more("federation: federation: bytes of repairs from {}", federating, lambda s: s.taking, "repair_bytes")
 
 
@@ -210,7 +211,7 @@ def _(s: Any) -> None:
 
 @breaks("peering: federation: bytes of what waits", federating)
 def _(s: Any) -> None:
-    s.control.messages.waiting_bytes["a"] = 1
+    s.control.messages.waiting_bytes |= {"a": 1, "b": -1}
 
 
 @breaks("peering: federation: a commit is under way in no turn, or a turn without", federating)

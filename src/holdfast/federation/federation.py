@@ -77,6 +77,8 @@ class Federation:
         self.own: dict[str, Own] = {key.topic: Own() for key in own}
         self._look_for_idle = max(LOOKED_MIN, 2 * len(self.own))
         """With how many topics of its own."""
+        self._gone = VOID
+        """The highest stamp of own sets that are not held any more: one that comes back goes on behind it."""
         self.bindings: dict[str, frozenset[Row]] = {}
         self.revision = 0
         """Counts what may change `spread`."""
@@ -159,6 +161,8 @@ class Federation:
             held = self.sets.current(Key(self.name, topic))
             if held is not None and (held.rows or held.edges):
                 continue  # they are withdrawn first
+            if held is not None and held.stamp.life < LIFE_HIGH and held.stamp.version < VERSION_HIGH:
+                self._gone = max(self._gone, held.stamp)
             del self.own[topic]
             self.bindings.pop(topic, None)
             self.confirming.regulars.pop(topic, None)
@@ -531,7 +535,7 @@ class Federation:
             if not self.sets.is_settled(key):
                 continue
             found = self.sets.current(key)
-            held = found or make(Stamp(self.life, 0), (), ())
+            held = found or make(max(Stamp(self.life, 0), self._gone), (), ())
             if found is not None and found.stamp.life < self.life:  # the commit that was to begin this life failed
                 self.sets.put(key, stamped(found, Stamp(self.life, 1)))
                 continue
@@ -540,7 +544,8 @@ class Federation:
                 continue
             new = own.next(held, now, bounds.keys_max, bounds.rows_max, bounds.summary_bytes_s)
             if new is None and found is None:
-                new = stamped(held, Stamp(self.life, 1))  # who asks for it is told that there is nothing
+                life, version = held.stamp
+                new = stamped(held, Stamp(life, version + 1))  # who asks for it is told that there is nothing
             if new is not None:
                 self.sets.put(key, new)
 

@@ -7,7 +7,7 @@ stays for `keep_s`. Source: docs/adr/0079.
 from collections.abc import Collection, Iterable
 
 from holdfast.federation.keeping import Sets
-from holdfast.federation.messages import DYNAMIC
+from holdfast.federation.messages import DYNAMIC, FOLLOWED_MAX
 from holdfast.federation.parents import Routes, Ways, reached, ways
 from holdfast.federation.sets import Key
 from holdfast.federation.settings import Bounds, Entry
@@ -24,6 +24,10 @@ class Following:
         self.entries: tuple[Entry, ...] = ()
         self.parents: dict[Key, str] = {}
         self.lost_at: dict[Key, float] = {}
+        self._beyond: dict[str, int] = {}
+        """By topic: origins of which no set is taken, as there are too many."""
+        self.left_out = 0
+        """Sets that are not taken, as there are too many."""
 
     def edges(self, topic: str) -> frozenset[str]:
         """The neighbours to which this node forwards a topic."""
@@ -55,8 +59,17 @@ class Following:
         for key in had:
             if key.origin not in found:
                 del self.parents[key]
-        for origin in list(found)[: self._bounds.origins_max]:
-            self.parents[Key(origin, topic)] = found[origin]
+        keys = [Key(origin, topic) for origin in found]
+        new = [key for key in keys if key not in self.parents]
+        room = max(0, self._bounds.origins_max - (len(keys) - len(new)))
+        for key in keys:
+            if key in self.parents:
+                self.parents[key] = found[key.origin]
+        for key in new[:room]:
+            self.parents[key] = found[key.origin]
+        self._beyond.pop(topic, None)
+        if len(new) > room:
+            self._beyond[topic] = len(new) - room
         for origin in list(self._sets.origins(topic)):
             key = Key(origin, topic)
             if origin == self._name or origin in found:
@@ -75,9 +88,13 @@ class Following:
     def wanted(self, neighbours: Collection[str]) -> dict[str, dict[Key, None]]:
         """What is to be taken from each of them."""
         found: dict[str, dict[Key, None]] = {name: {} for name in neighbours}
+        self.left_out = sum(self._beyond.values())
         for key, parent in self.parents.items():
-            if parent in found:
-                found[parent][key] = None
+            wanted = found.get(parent)
+            if wanted is not None and len(wanted) < FOLLOWED_MAX:
+                wanted[key] = None
+            elif wanted is not None:
+                self.left_out += 1
         return found
 
     def leave(self, now: float) -> None:

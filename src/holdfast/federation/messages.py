@@ -135,7 +135,8 @@ KINDS: Final = ("federate", "follow", "compare", "change", "parts", "rows", "sto
 
 def held_bytes(message: Message) -> int:
     """How much memory a message takes until it is applied: at least what it does, beside names of the session."""
-    items, rows = 0, ()
+    items = 0
+    rows: tuple[Row, ...] = ()
     match message:
         case Federate(rows=named) | Stored(names=named):
             items = len(named)

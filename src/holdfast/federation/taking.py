@@ -12,7 +12,7 @@ from typing import Final
 
 from holdfast.federation.messages import LIST_MAX, Change, Follow, PartsOf, RowsOf, Stored
 from holdfast.federation.rows import DIGEST_END, HASH_DIGITS, VOID, Row, Stamp, edge_hash, row_hash
-from holdfast.federation.serving import combined, standing_digest
+from holdfast.federation.serving import NAMES_ALL_MAX, NAMES_MAX, combined, standing_digest
 from holdfast.federation.sets import NOTHING, Edition, Held, Key, Parts, changed, make, stamped, substitute
 
 QUESTIONS_MAX: Final = 8_192
@@ -25,6 +25,12 @@ ASKED_MAX: Final = 65_536
 OPEN_MAX: Final = 120
 """Parts that a neighbour is asked for and has not begun to answer. Each is answered by up to 16 messages, and it keeps
 REPLIES_MAX: twice as many fit, because a refresh does not wait for answers any more."""
+
+
+TOLD_MAX: Final = NAMES_MAX * 9 // 10
+TOLD_ALL_MAX: Final = NAMES_ALL_MAX * 9 // 10
+"""Names that a neighbour is told, of one set and of all: less than it keeps, because it may keep some that have gone
+until the next refresh. The others are whole, or not, with this node."""
 
 
 @dataclass(slots=True)
@@ -66,6 +72,8 @@ class Taking:
         self.rows_max = rows_max
         self.bytes_max = bytes_max
         self.told: dict[Key, Told] = {}
+        self.named = 0
+        """Names that it was told, of all sets."""
         self.wanted: dict[Key, None] = {}
         self.asked: dict[Key, None] = {}
         self.stops: dict[Key, None] = {}
@@ -85,7 +93,9 @@ class Taking:
 
     def want(self, keys: dict[Key, None]) -> None:
         for key in [key for key in self.wanted if key not in keys]:
-            if self.told.pop(key, None) is not None:
+            told = self.told.pop(key, None)
+            if told is not None:
+                self.named -= len(told.names)
                 self.stops[key] = None
             self._forget(key)
         for key in keys:
@@ -111,6 +121,7 @@ class Taking:
     def say_again(self) -> None:
         """The neighbour is told everything anew, and sends what differs."""
         self.told.clear()
+        self.named = 0
         self.repairs.clear()
         self.repair_bytes = self.questions = 0
         self.requests.clear()
@@ -131,6 +142,7 @@ class Taking:
         """What was given up, or never answered, may be asked for again; so is what is said to be had and is not."""
         self.given_up.clear()
         self.open.clear()
+        self.named = sum(len(told.names) for told in self.told.values())
         for key, told in self.told.items():
             if told.has != NOTHING and key not in committed:
                 self.asked[key] = None
@@ -164,21 +176,33 @@ class Taking:
         told = self.told.get(key)
         if told is None or key in self.asked or held is None:
             return None
-        moved: list[tuple[str, Stamp | None]] = [
-            (name, stamp) for name, stamp in names.items() if told.names.get(name) != stamp
-        ]
-        moved += [(name, None) for name in told.names if name not in names]
+        moved = self._moved(told, names)
         has = held.source
         if not moved and told.has == has and told.whole == whole:
             return None
         last = len(moved) <= LIST_MAX
+        self.named -= len(told.names)
         for name, stamp in moved[:LIST_MAX]:
             if stamp is None:
                 del told.names[name]
             else:
                 told.names[name] = stamp
+        self.named += len(told.names)
         told.has, told.whole = has, whole and last
         return Stored(key, has, told.whole, tuple(moved[:LIST_MAX]))
+
+    def _moved(self, told: Told, names: dict[str, Stamp]) -> list[tuple[str, Stamp | None]]:
+        """What it is to be told of names: first those that have gone, which make room for others."""
+        moved: list[tuple[str, Stamp | None]] = [(name, None) for name in told.names if name not in names]
+        room = len(moved) + min(TOLD_MAX - len(told.names), TOLD_ALL_MAX - self.named)
+        for name, stamp in names.items():
+            if name in told.names:
+                if told.names[name] != stamp:
+                    moved.append((name, stamp))
+            elif room > 0:
+                room -= 1
+                moved.append((name, stamp))
+        return moved
 
     @property
     def digest(self) -> tuple[int, int]:

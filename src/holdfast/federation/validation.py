@@ -93,6 +93,8 @@ def _taking(neighbour: Neighbour, node: Federation) -> None:
     asked = sum(len(repair.asked) for repair in taking.repairs.values())
     size = sum(repair.bytes for repair in taking.repairs.values())
     must(asked == taking.questions <= ASKED_MAX, f"federation: parts asked of {name}", asked, taking.questions)
+    named = sum(len(told.names) for told in taking.told.values())
+    must(named == taking.named, f"federation: names that {name} was told", named, taking.named)
     must(size == taking.repair_bytes, f"federation: bytes of repairs from {name}", size, taking.repair_bytes)
     must(taking.requests.keys() <= taking.repairs.keys(), f"federation: {name} is asked for parts of no repair")
     for key, prefix in taking.open:

@@ -53,7 +53,7 @@ class Administration:
             config.name, clock, parts.log, catalog=catalog, disk=parts.disk, descriptors=parts.descriptors,
             incidents=parts.incidents, neighbours=neighbours, routing=parts.routing, stores=parts.store_names,
             destination=parts.destination, forwarding=parts.forwarding, departures=parts.departures,
-            streams=parts.streams, has_topology=config.topology is not None,
+            bindings=parts.bindings, streams=parts.streams, has_topology=config.topology is not None,
         )  # fmt: skip
         self.meter = _meter(parts)
         self.queue_status = QueueStatus(catalog, clock)

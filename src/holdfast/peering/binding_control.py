@@ -97,6 +97,11 @@ class BindingControl:
         if self.made.configure(config):
             self._configure()
 
+    @property
+    def left_out(self) -> int:
+        """How many sets of other nodes are not taken, as there are too many."""
+        return 0 if self.federation is None else self.federation.following.left_out
+
     def is_up(self, neighbour: str) -> bool:
         """Whether there is a session with it."""
         session = self._neighbours.get(neighbour)

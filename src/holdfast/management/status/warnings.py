@@ -20,6 +20,7 @@ from holdfast.engine.incidents import Incidents
 from holdfast.engine.log import Log
 from holdfast.links.disk import ADVICE, Disk
 from holdfast.management.status.descriptors import Descriptors
+from holdfast.peering.binding_control import BindingControl
 from holdfast.peering.route_status import RoutesNow
 from holdfast.peering.sessions import Neighbour
 from holdfast.state.catalog import Catalog
@@ -79,6 +80,7 @@ class Warnings:
         destination: Destination,
         forwarding: Forwarding,
         departures: Departures,
+        bindings: BindingControl,
         streams: Sized,
         has_topology: bool,
     ) -> None:
@@ -99,6 +101,7 @@ class Warnings:
         self._destination = destination
         self._forwarding = forwarding
         self._departures = departures
+        self._bindings = bindings
         self._streams = streams
         self._look_at = clock.now + LOOK_S
         self._since: dict[str, float] = {}
@@ -154,6 +157,11 @@ class Warnings:
         if self._incidents.large_was_refused:
             text = f"large messages are refused: {len(self._streams)} are on their way in or wait for room"
             yield "large", f"{text}: consume what waits at full queues, or raise streams_max"
+        left_out = self._bindings.left_out
+        if left_out:
+            text = f"{left_out} sets of bindings of federated topics, one for each node and topic, are not taken"
+            why = "1,000 of a topic and 20,000 of a neighbour are the most; messages do not go to the other nodes"
+            yield "bindings", f"{text}: {why}; federate fewer topics"
         yield from self._full()
         for name, text in islice(self._forwarding.kept_here(), KEPT_MAX):
             yield f"kept {name}", text
