@@ -496,6 +496,35 @@ def test_the_status_tells_of_who_is_away_too() -> None:
     assert by_b + by_c == [{"pattern": "us.#", "origins": ["d"]}]
 
 
+def test_the_status_tells_of_who_is_away_beside_its_own_entry() -> None:
+    """Entries of both directions lead from each neighbour to the other, by way of the node itself."""
+    rig = Rig()
+    a, b, c = network(rig, "a-b", "a-c")
+    rig.run(3)
+    for one, other in ((a, "b"), (a, "c"), (b, "a"), (c, "a")):
+        federate(rig, one, other)
+    bind(rig, c, "us.#")
+    rig.run(1)
+    c.crash()
+    rig.run(10)
+    told = {row["neighbour"]: row["bindings"] for row in binding_status.rows(control(a))}
+    assert told == {"b": [], "c": [{"pattern": "us.#", "origins": ["c"]}]}
+
+
+def test_what_a_status_looks_at_is_bounded_for_all_entries_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(binding_status, "ROWS_LOOKED_AT", 5)
+    rig = Rig()
+    a, b, c = network(rig, "a-b", "a-c")
+    rig.run(3)
+    for one, other in ((a, "b"), (a, "c"), (b, "a"), (c, "a")):
+        federate(rig, one, other)
+    bind(rig, b, "b.1", "b.2", "b.3")
+    bind(rig, c, "c.1", "c.2", "c.3")
+    rig.run(1)
+    rows = binding_status.rows(control(a))
+    assert [(row["rows"], len(row["bindings"])) for row in rows] == [(3, 3), (3, 2)]
+
+
 def test_a_set_whose_stamp_is_at_its_end_begins_anew() -> None:
     """Its origin tells all to void it, also beside routing, which has such a message of its own."""
     rig = Rig()

@@ -26,12 +26,12 @@ from holdfast.federation.messages import (
     Reset,
     RowsOf,
     Stored,
-    held_bytes,
     read,
     write,
 )
 from holdfast.federation.rows import DIGEST_END, STAMP_END, WIDE, Row, Stamp
 from holdfast.federation.sets import NOTHING, Edition, Key
+from holdfast.federation.weight import held_bytes
 
 KEY = Key("ewr", "flights")
 OTHER = Key("jfk", "flights")

@@ -13,6 +13,7 @@ from holdfast.core.node import NodeCore
 from holdfast.endpoints.addresses.dynamic_nodes import Temporary
 from holdfast.endpoints.relay import RelayLink
 from holdfast.endpoints.resumption.producer import REJECTED_BYTES
+from holdfast.federation.weight import held_bytes
 from holdfast.management.requests import ReplyLink, RequestLink
 from holdfast.peers.limits.memory import PARKED_BYTES, REQUEST_BYTES
 
@@ -66,6 +67,7 @@ def check_accounts(core: NodeCore) -> None:
         for cursor in cursors
     )
     found["rejected"] = sum(REJECTED_BYTES * len(record.rejected) for record in core.resume.incoming.values())
+    found["bindings"] = sum(held_bytes(each) for waiting in core.bindings.messages.waiting.values() for each in waiting)
     found["settling"] = core.jobs.settlements.held_bytes
     found["connections"] = sum(peer.held_bytes for peer in core.connections.values())
     accounts = {account.name: account.held for account in memory.accounts}

@@ -124,33 +124,7 @@ class Reset(NamedTuple):
 
 Message = Federate | Follow | Compare | Change | PartsOf | RowsOf | Stored | Claim | Reset
 
-MESSAGE_BYTES: Final = 1_024
-ITEM_BYTES: Final = 384
-ROW_BYTES: Final = 192
-"""What a message holds in memory, at most: itself with its digests, each name or set in it, and each row beside its
-text."""
-
 KINDS: Final = ("federate", "follow", "compare", "change", "parts", "rows", "stored", "claim", "void")
-
-
-def held_bytes(message: Message) -> int:
-    """How much memory a message takes until it is applied: at least what it does, beside names of the session."""
-    items = 0
-    rows: tuple[Row, ...] = ()
-    match message:
-        case Federate(rows=named) | Stored(names=named):
-            items = len(named)
-        case Follow(rows=sets, stop=stop):
-            items = len(sets) + len(stop)
-        case Change():
-            items, rows = len(message.edges), (*message.add, *message.remove)
-        case RowsOf():
-            items, rows = len(message.edges or ()), message.rows
-        case PartsOf():
-            items = len(message.edges or ())
-        case Claim():
-            items = len(message.trace)
-    return MESSAGE_BYTES + ITEM_BYTES * items + sum(ROW_BYTES + row.size for row in rows)
 
 
 # ---------------------------------------------------------------------------------------------------- writing

@@ -93,8 +93,6 @@ def _taking(neighbour: Neighbour, node: Federation) -> None:
     asked = sum(len(repair.asked) for repair in taking.repairs.values())
     size = sum(repair.bytes for repair in taking.repairs.values())
     must(asked == taking.questions <= ASKED_MAX, f"federation: parts asked of {name}", asked, taking.questions)
-    named = sum(len(told.names) for told in taking.told.values())
-    must(named == taking.named, f"federation: names that {name} was told", named, taking.named)
     must(size == taking.repair_bytes, f"federation: bytes of repairs from {name}", size, taking.repair_bytes)
     must(taking.requests.keys() <= taking.repairs.keys(), f"federation: {name} is asked for parts of no repair")
     for key, prefix in taking.open:
@@ -103,3 +101,5 @@ def _taking(neighbour: Neighbour, node: Federation) -> None:
     for key in taking.wanted:
         must(node.parents.get(key) == name, f"federation: {name} is not the parent of {key}", node.parents.get(key))
         must(key in taking.told or key in taking.asked, f"federation: {name} is not asked for {key}")
+    named = sum(len(told.names) for told in taking.told.values())
+    must(named == taking.named, f"federation: names that {name} was told", named, taking.named)

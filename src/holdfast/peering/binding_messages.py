@@ -1,8 +1,8 @@
 """Messages of federation, which neighbours send each other over control links (docs/federation.md, docs/adr/0081).
 
-Rules of this file: a message is read when it comes, and applied as far as a turn allows; one that is malformed, or
-one too many, ends its session. What waits keeps back credit, so that a neighbour that keeps a reserve of it never sends
-too many. One message at a time is taken to be sent, and kept until the control link takes it.
+Rules of this file: a message is decoded when it arrives, and applied within the turn's share; a malformed one, or one
+too many, ends its session. Messages that wait keep back credit, so a neighbour that leaves BINDINGS_RESERVE of it never
+sends too many. One outgoing message at a time is taken from federation, and kept until the control link accepts it.
 """
 
 from collections import deque
@@ -11,7 +11,8 @@ from typing import Any, Final
 
 from holdfast.federation.aliases import Malformed
 from holdfast.federation.federation import CREDIT_KEPT, Federation
-from holdfast.federation.messages import Federate, Message, held_bytes
+from holdfast.federation.messages import Federate, Message
+from holdfast.federation.weight import held_bytes
 from holdfast.peers.limits.memory import Memory
 from holdfast.peers.neighbours.session_port import BINDINGS_RESERVE, Session
 from holdfast.units import MIB
@@ -41,7 +42,7 @@ class BindingMessages:
         self.unsent: dict[str, dict[str, Any]] = {}
         """Messages that found no credit: at most one for each neighbour."""
         self.waiting: dict[str, deque[Message]] = {}
-        """By neighbour: what it said beyond what one turn takes in."""
+        """By neighbour: messages beyond one turn's share."""
         self.waiting_bytes: dict[str, int] = {}
         self._account = memory.bindings
         self._bytes_max = min(WAITING_BYTES_MAX, max(MIB, self._account.held_max))
@@ -65,13 +66,13 @@ class BindingMessages:
         self.unsent.pop(name, None)
 
     def forget(self, name: str) -> None:
-        """Its session is gone."""
+        """Its session has ended."""
         self._account.refund(self.waiting_bytes.pop(name, 0))
         for of_sessions in (self.eager, self.unsent, self.waiting):
             of_sessions.pop(name, None)
 
     def keep_only(self, federation: Federation) -> None:
-        """After a failure: nothing is left of those who are away."""
+        """After a failure: forgets neighbours without a session."""
         for name in {*self.eager, *self.unsent, *self.waiting} - federation.neighbours.keys():
             self.forget(name)
 

@@ -1,22 +1,23 @@
 """What `status` reports about federation: entries, the bindings behind each, the neighbours that use this node's
 bindings, and the tree by which messages of a subject are sent (docs/federation.md).
 
-Rules of this file: reads only. The reported bindings are bounded.
+Rules of this file: reads only. The bindings that are examined and reported are bounded: a status is asked for often.
 """
 
+from collections import Counter
+from itertools import islice
 from typing import Any, Final
 
 from holdfast.amqp.wire.types import Ulong
 from holdfast.federation.federation import Federation
 from holdfast.federation.messages import DYNAMIC
-from holdfast.federation.parents import reached
 from holdfast.federation.sets import Key
 from holdfast.federation.settings import Entry
 from holdfast.peering.binding_control import BindingControl
 from holdfast.peering.routes import Routes
 
 ROWS_LOOKED_AT: Final = 10_000
-"""Bindings behind one entry that are examined; for the rest only the sizes of their sets count."""
+"""Bindings of all entries of one answer that are examined; for the rest only the sizes of their sets count."""
 
 PATTERNS_TOLD: Final = 200
 """Patterns that are reported for one entry."""
@@ -32,10 +33,15 @@ def status(control: BindingControl) -> dict[str, Any]:
 def rows(control: BindingControl) -> list[dict[str, Any]]:
     """A row for each entry, in their order."""
     federation = control.federation
-    return [] if federation is None else [row(control, federation, entry) for entry in control.entries]
+    if federation is None:
+        return []
+    found = _Found(federation)
+    return [row(control, federation, entry, found) for entry in control.entries]
 
 
-def row(control: BindingControl, federation: Federation, entry: Entry) -> dict[str, Any]:
+def row(control: BindingControl, federation: Federation, entry: Entry, found: "_Found | None" = None) -> dict[str, Any]:
+    """`found`: what was found for other entries of the answer."""
+    found = found or _Found(federation)
     told: dict[str, Any] = {
         "topic": entry.topic,
         "neighbour": entry.neighbour,
@@ -45,48 +51,59 @@ def row(control: BindingControl, federation: Federation, entry: Entry) -> dict[s
     }
     if entry.mode != DYNAMIC:
         return told | {"patterns": list(entry.patterns), "origins": Ulong(0), "rows": Ulong(0), "bindings": []}
-    origins, count, found = 0, 0, _Found()
-    for key in _behind(federation, entry):
+    origins, count = 0, 0
+    patterns: dict[str, set[str]] = {}
+    for key in found.behind(entry):
         held = federation.sets.current(key)
         if held is None or not held.rows:
             continue
         origins, count = origins + 1, count + len(held.rows)
-        found.add(key.origin, sorted({each.pattern for each in held.rows}) if found.left > 0 else [])
+        for each in islice(held.rows, found.left):
+            patterns.setdefault(each.pattern, set()).add(key.origin)
+        found.left = max(0, found.left - len(held.rows))
     told |= {"patterns": [], "origins": Ulong(origins), "rows": Ulong(count)}
-    return told | {"bindings": found.told()}
-
-
-def _behind(federation: Federation, entry: Entry) -> list[Key]:
-    """The sets that arrive through that entry; of unreachable nodes, those that arrived through it or might have."""
-    topic, edges = entry.topic, federation.sets.edges(entry.topic)
-    before = [one for one in federation.entries if one.topic == topic and one.mode == DYNAMIC]
-    before = before[: before.index(entry)]
-    ends = {entry.neighbour} | reached(entry.neighbour, edges)
-    earlier = {end for one in before for end in (one.neighbour, *reached(one.neighbour, edges))}
-    found = []
-    for origin in federation.sets.origins(topic):
-        key = Key(origin, topic)
-        parent = federation.parents.get(key)
-        if parent == entry.neighbour or (parent is None and origin in ends - earlier):
-            found.append(key)
-    return [key for key in found if key.origin != federation.name]
+    some = sorted(patterns.items())[:PATTERNS_TOLD]
+    return told | {"bindings": [{"pattern": pattern, "origins": sorted(of)} for pattern, of in some]}
 
 
 class _Found:
-    """Patterns, each with the nodes that bound it."""
+    """For all entries of one answer: which sets came by each, and how many bindings may still be looked at."""
 
-    def __init__(self) -> None:
+    def __init__(self, federation: Federation) -> None:
         self.left = ROWS_LOOKED_AT
-        self._origins: dict[str, list[str]] = {}
+        self._federation = federation
+        self._behind: dict[str, dict[str, list[Key]]] = {}
+        """By topic and neighbour."""
 
-    def add(self, origin: str, patterns: list[str]) -> None:
-        for pattern in patterns[: max(0, self.left)]:
-            self._origins.setdefault(pattern, []).append(origin)
-        self.left -= len(patterns)
+    def behind(self, entry: Entry) -> list[Key]:
+        """The sets that come by that entry; of nodes to which no way leads now, those that came by it, or might have:
+        by the first entry that leads there."""
+        found = self._behind.get(entry.topic)
+        if found is None:
+            found = self._behind[entry.topic] = {}
+            firsts = self._firsts(entry.topic)
+            for origin in self._federation.sets.origins(entry.topic):
+                key = Key(origin, entry.topic)
+                neighbour = self._federation.parents.get(key, firsts.get(origin))
+                if neighbour is not None and origin != self._federation.name:
+                    found.setdefault(neighbour, []).append(key)
+        return found.get(entry.neighbour, [])
 
-    def told(self) -> list[dict[str, Any]]:
-        found = sorted(self._origins.items())[:PATTERNS_TOLD]
-        return [{"pattern": pattern, "origins": sorted(origins)} for pattern, origins in found]
+    def _firsts(self, topic: str) -> dict[str, str]:
+        """The neighbour of the first entry that leads to each node, not by way of this one, whatever is down. Each node
+        is looked at once."""
+        edges = self._federation.sets.edges(topic)
+        firsts = {self._federation.name: ""}
+        for entry in self._federation.entries:
+            if entry.topic != topic or entry.mode != DYNAMIC:
+                continue
+            at = [entry.neighbour]
+            while at:
+                node = at.pop()
+                if node not in firsts:
+                    firsts[node] = entry.neighbour
+                    at.extend(edges.get(node, ()))
+        return firsts
 
 
 def _state(control: BindingControl, federation: Federation, entry: Entry) -> str:
@@ -99,16 +116,14 @@ def _state(control: BindingControl, federation: Federation, entry: Entry) -> str
 def _followers(federation: Federation) -> list[dict[str, Any]]:
     """The topics that neighbours forward to this node, for which they get the bindings of this node and of nodes behind
     it."""
-    return [
-        {
-            "topic": topic,
-            "neighbour": name,
-            "mode": mode,
-            "sets": Ulong(sum(key.topic == topic for key in neighbour.serving.followers)),
-        }
-        for name, neighbour in federation.neighbours.items()
-        for topic, mode in neighbour.modes.items()
-    ]
+    found = []
+    for name, neighbour in federation.neighbours.items():
+        sets = Counter(key.topic for key in neighbour.serving.followers)
+        found += [
+            {"topic": topic, "neighbour": name, "mode": mode, "sets": Ulong(sets[topic])}
+            for topic, mode in neighbour.modes.items()
+        ]
+    return found
 
 
 def tree(control: BindingControl, routing: Routes | None, topic: str, subject: str) -> list[dict[str, Any]]:

@@ -3,6 +3,7 @@ this file: a probe and an echo are built and read without the codec, in the exac
 any other form of them is decoded like every control message. An echo that finds no credit is sent later, never dropped.
 """
 
+from collections.abc import Callable
 from struct import Struct
 from typing import Any, Final, Protocol
 
@@ -15,6 +16,7 @@ from holdfast.errors import RemoteProtocolError
 from holdfast.links.ingress import NODE_MESSAGE_BYTES_MAX, Ingress
 from holdfast.links.outgoing import Egress
 from holdfast.peers.connections import Connections
+from holdfast.peers.neighbours.session_port import BINDINGS_RESERVE
 from holdfast.peers.peer import REASON_CHARACTERS_MAX, Peer
 
 CONTROL_ADDRESS: Final = "$holdfast/control"
@@ -72,20 +74,20 @@ def read_echo(payload: bytes) -> int | None:
 
 
 class ControlOwner(Protocol):
-    """The session that has the two control links. `peer`: its connection. `control`: our link on it. `heard_on`: the
-    neighbour's, of this connection or an earlier one."""
+    """The session that has the two control links. `peer`: its connection. `control`: our link on it. `refill`: tops
+    up the neighbour's link, which sets it."""
 
     peer: Peer | None
     control: "ControlSender | None"
-    heard_on: "ControlReceiver | None"
+    refill: Callable[[], None]
 
     @property
     def name(self) -> str:
         """The neighbour's."""
 
     @property
-    def control_window(self) -> int:
-        """The credit of the neighbour's link: less while messages that it sent wait."""
+    def messages_waiting(self) -> int:
+        """Control messages of the neighbour that wait for a later turn."""
 
     def control_attached(self) -> None:
         """Our link was answered; nothing was sent on it yet."""
@@ -163,7 +165,7 @@ class ControlReceiver(Ingress):
         self._log = log
         link.vital = True
         self.neighbour = neighbour
-        neighbour.heard_on = self
+        neighbour.refill = self.refill
 
     def delivered(self, delivery: Delivery) -> None:
         neighbour = self.neighbour
@@ -179,7 +181,9 @@ class ControlReceiver(Ingress):
         self.refill()
 
     def refill(self) -> None:
-        self.top_up(min(CONTROL_CREDIT, self.neighbour.control_window))
+        """What waits keeps back credit, but for that which the neighbour keeps for other messages than bindings."""
+        least = min(BINDINGS_RESERVE, CONTROL_CREDIT)
+        self.top_up(max(least, CONTROL_CREDIT - self.neighbour.messages_waiting))
 
     def _hear(self, payload: bytes) -> None:
         try:

@@ -5,7 +5,7 @@ session is Established when control links are attached both ways and the peer's 
 hold time is the smaller of both sides'; any byte that arrives restarts it, and probes (liveness.py) cause such bytes.
 """
 
-from collections.abc import Set
+from collections.abc import Callable, Set
 from typing import Any, Final
 from uuid import UUID
 
@@ -18,12 +18,12 @@ from holdfast.custody.hop.links import control_session
 from holdfast.custody.hop.next_hop import NextHop
 from holdfast.engine import events
 from holdfast.peering import control
-from holdfast.peering.control import CONTROL_ADDRESS, CONTROL_CREDIT, ControlReceiver, ControlSender
-from holdfast.peering.liveness import FALSE_ALARM_S, MISSES_MAX, Act, Liveness
+from holdfast.peering.control import CONTROL_ADDRESS, ControlSender
+from holdfast.peering.liveness import FALSE_ALARM_S, MISSES_MAX, Liveness, ProbeAction
 from holdfast.peering.session_parts import SessionParts
 from holdfast.peers.neighbours.features import versions_of
-from holdfast.peers.neighbours.session_port import BINDINGS_RESERVE, CONTROL_RESERVE
-from holdfast.peers.neighbours.session_states import TRANSITIONS, Happened, State
+from holdfast.peers.neighbours.session_port import CONTROL_RESERVE
+from holdfast.peers.neighbours.session_states import TRANSITIONS, SessionEvent, State
 from holdfast.peers.peer import Peer
 from holdfast.routing.damping import Damping
 from holdfast.schema import is_whole, is_whole_within
@@ -59,7 +59,7 @@ class Neighbour:
         """When a connection under this name with another store was first refused, since the session's connection was
         opened."""
         self.control: ControlSender | None = None
-        self.heard_on: ControlReceiver | None = None
+        self.refill: Callable[[], None] = lambda: None
         self.heard_hello = False
         self.attempts = 0
         self.dialling = False
@@ -160,9 +160,8 @@ class Neighbour:
         fields = {"neighbour": self.name, "state": after.value, "previous": before.value, "reason": reason}
         parts.outbox.record("session", fields | {"round_trip_s": self.liveness.smoothed_s, "damped": self.damped})
         level = "INFO" if State.ESTABLISHED in (before, after) else "DEBUG"
-        parts.log.write(
-            level, f"neighbour {self.name}: {before.value} -> {after.value} {reason}".rstrip(), about=self.name
-        )
+        text = f"neighbour {self.name}: {before.value} -> {after.value} {reason}".rstrip()
+        parts.log.write(level, text, about=self.name)
         if before is State.ESTABLISHED:
             self.away_since = self.clock.now
             parts.bindings.lost(self)
@@ -544,13 +543,8 @@ class Neighbour:
         return self.control.send(control.VALUE + encode(fields), reserve=reserve)
 
     @property
-    def control_window(self) -> int:
-        """What the neighbour may send beyond what waits; in any case what it keeps for other things than bindings."""
-        return max(BINDINGS_RESERVE, CONTROL_CREDIT - self._parts.bindings.messages.count(self.name))
-
-    def refill(self) -> None:
-        if self.heard_on is not None:
-            self.heard_on.refill()
+    def messages_waiting(self) -> int:
+        return self._parts.bindings.messages.count(self.name)
 
     def tell_version(self) -> None:
         """Our forwarding table changed: sends its version, so that the neighbour tries again what we sent back."""

@@ -13,7 +13,7 @@ from holdfast.custody.hop.validation import senders
 from holdfast.engine.due_times import DueTimes
 from holdfast.engine.invariants import must
 from holdfast.federation import validation as federation
-from holdfast.federation.messages import held_bytes
+from holdfast.federation.weight import held_bytes
 from holdfast.pacing import validation as pacing
 from holdfast.pacing.table import ROWS_MAX
 from holdfast.peering.binding_control import BindingControl

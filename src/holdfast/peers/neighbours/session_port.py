@@ -18,7 +18,10 @@ what it was told gives no more credit than that."""
 
 class Session(Protocol):
     """`offered`: whether routing may use the link, because it is Established and not damped. `established_count`: how
-    often it was Established since this node's start."""
+    often it was Established since this node's start. `refill`: may give it more credit for control messages, because
+    fewer of its messages wait."""
+
+    refill: Callable[[], None]
 
     @property
     def name(self) -> str:
@@ -38,9 +41,6 @@ class Session(Protocol):
 
     def drop(self, reason: str) -> None:
         """Ends the session, if it is up, because the neighbour sent an invalid message."""
-
-    def refill(self) -> None:
-        """Fewer of its control messages wait: it may be given more credit."""
 
     def send(self, fields: dict[str, Any], *, reserve: int = CONTROL_RESERVE) -> bool:
         """Sends a control message; False if the link has no credit beyond `reserve`, and the message is dropped."""
