@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from holdfast_lab.draws import drawn_relays
-from holdfast_lab.draws.drawn_relays import NODES_MAX, with_larger, with_relays
+from holdfast_lab.draws.drawn_relays import NODES_MAX, with_larger, with_mixed, with_relays
 from holdfast_lab.plan.plan import Plan, from_json
 from holdfast_lab.runs.swarm import draw_plan
 from support.drawing import draw_up_to
@@ -49,6 +49,19 @@ def test_a_share_of_the_federated_topics_has_larger_messages() -> None:
     assert 0 < sum(size >= 300 for size in sizes) < len(sizes)
 
 
+def test_a_share_of_the_federated_topics_has_static_entries_too() -> None:
+    found = [
+        (told["entries"], told.get("pushed", []))
+        for plan in map(draw_plan, SEEDS)
+        for told in plan.workloads
+        if told["kind"] == "federated" and told.get("mode", "dynamic") == "dynamic"
+    ]
+    mixed = [(entries, pushed) for entries, pushed in found if pushed]
+    assert 0 < len(mixed) < len(found)
+    assert all(way in entries for entries, pushed in mixed for way in pushed)
+    assert any(len(pushed) < len(entries) for entries, pushed in mixed)
+
+
 def test_nothing_else_of_a_seed_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     draw_up_to(monkeypatch, with_relays)
     plans = list(map(draw_plan, SEEDS[:60]))
@@ -60,3 +73,8 @@ def test_nothing_else_of_a_seed_changes(monkeypatch: pytest.MonkeyPatch) -> None
         assert plan.workloads[: len(without.workloads)] == without.workloads
         assert set(without.faults) <= set(plan.faults)
         assert replace(with_larger(without, seed), workloads=()) == replace(without, workloads=())
+        mixed = with_mixed(without, seed)
+        assert replace(mixed, workloads=()) == replace(without, workloads=())
+        assert [{**told, "pushed": []} for told in mixed.workloads] == [
+            {**told, "pushed": []} for told in without.workloads
+        ]

@@ -6,12 +6,18 @@ Rules of this file: as in `hop_defects.py`.
 from collections.abc import Callable
 from typing import Any, Final
 
+from holdfast.amqp.wire.encoding import encode
+from holdfast.amqp.wire.types import Ulong
 from holdfast.broker.entries import entry
 from holdfast.endpoints.spreading import TellListeners
 from holdfast.federation.keeping import ROW
+from holdfast.peers.neighbours.shared_bodies import BODY_OF, NOTHING
 from holdfast_lab.canaries.planting import Canary
 
 Function = Callable[..., Any]
+
+FEW: Final = 3
+MANY: Final = 16
 
 
 def _chosen_again(original: Function) -> Function:
@@ -55,6 +61,41 @@ def _removed_first(original: Function) -> Function:
     return _difference
 
 
+def _untold_beside_many(original: Function) -> Function:
+    """A node that passes on what it gets, and wants much itself, is not told which message it is."""
+
+    def _may_pass_on(self: Any, key: Any) -> bool:
+        held = self.sets.current(key)
+        return bool(original(self, key)) and len(held.rows) - held.marked < FEW
+
+    return _may_pass_on
+
+
+def _passed_on_beyond(original: Function) -> Function:
+    """What is to be passed on to a queue that is full of several messages is taken."""
+
+    def no_room(self: Any, topic: Any, value: bytes, count: int) -> Any:
+        full = original(self, topic, value, count)
+        return None if full is not None and full.messages > 1 else full
+
+    return no_room
+
+
+def _body_of_another(original: Function) -> Function:
+    """With many bodies kept, a further copy names the one before its own, if that is as long."""
+
+    def share(self: Any, bare: Any, *, keeps: bool) -> Any:
+        said, stands = original(self, bare, keeps=keeps)
+        bodies = list(self._numbers)
+        if stands == NOTHING and len(bodies) > MANY:
+            before = bodies[bodies.index(bytes(bare)) - 1]
+            if len(before) == len(bare):
+                said = encode(BODY_OF) + encode(Ulong(self._numbers[before]))
+        return said, stands
+
+    return share
+
+
 FEDERATION_CANARIES: Final[tuple[Canary, ...]] = (
     Canary(
         name="federated-chosen-again",
@@ -87,5 +128,31 @@ FEDERATION_CANARIES: Final[tuple[Canary, ...]] = (
         ),
         broken=_removed_first,
         expected="federated-whole",
+    ),
+    Canary(
+        name="federated-untold-beside-many",
+        sentence="A node that wants a message and passes it on is not told which one it is: others get it twice.",
+        target="federation.federation:Federation._may_pass_on",
+        signature="(self, key: holdfast.federation.sets.Key) -> bool",
+        broken=_untold_beside_many,
+        expected="was appended twice to topic/spread",
+    ),
+    Canary(
+        name="relayed-beyond-the-bound",
+        sentence="A node takes what it passes on to a full queue, if that has several messages.",
+        target="endpoints.passing_on:PassingOn.no_room",
+        signature=(
+            "(self, topic: holdfast.broker.queue.Queue, value: bytes, count: int) -> holdfast.broker.queue.Queue | None"
+        ),
+        broken=_passed_on_beyond,
+        expected="passed on beyond its bound",
+    ),
+    Canary(
+        name="body-of-another",
+        sentence="A copy for a further node names the body of another message, which that node then gets.",
+        target="peers.neighbours.shared_bodies:GivenBodies.share",
+        signature="(self, bare: bytes | memoryview, *, keeps: bool) -> tuple[bytes, bytes | memoryview]",
+        broken=_body_of_another,
+        expected="was appended twice to topic/spread",
     ),
 )

@@ -1,5 +1,6 @@
 """A topic that nodes pass on by static entries, in a share of the seeds; some of them hold few bytes for the next node.
-And larger messages in some of the seeds with a federated topic, so that lines share their bodies (docs/adr/0102).
+And larger messages in some of the seeds with a federated topic, so that lines share their bodies (docs/adr/0102); in
+others static entries beside its dynamic ones, so that messages come on several ways.
 
 Rules of this file: drawn last, from streams of their own, so that nothing else of a seed changes (docs/adr/0053). Where
 queues are bounded, entries make no circle: nodes that wait for each other go on too late for a run.
@@ -22,6 +23,9 @@ SHARE: Final = 0.5
 
 LARGER_SHARE: Final = 0.8
 """Of the seeds with a federated topic and no line that is too thin."""
+
+MIXED_SHARE: Final = 0.5
+"""Of the seeds with a federated topic and few nodes."""
 
 NODES_MAX: Final = 6
 """Where entries lead around circles each message goes by all ways."""
@@ -110,3 +114,18 @@ def with_larger(plan: Plan, seed: int) -> Plan:
             for told in plan.workloads
         ),
     )
+
+
+def with_mixed(plan: Plan, seed: int) -> Plan:
+    """Some entries of the federated topic push everything: who has them passes on what its publisher chose it for."""
+    random = SeedTree(seed).child("swarm").stream("static entries of federated topics")
+    if random.random() >= MIXED_SHARE or len(plan.topology.nodes) > NODES_MAX or plan.topology.pacing:
+        return plan
+    workloads = []
+    for told in plan.workloads:
+        if told["kind"] == "federated" and told.get("mode", "dynamic") == "dynamic":
+            entries = told["entries"]
+            pushed = random.sample(entries, random.randint(1, max(1, len(entries) // 2)))
+            told = {**told, "pushed": [way for way in entries if way in pushed]}
+        workloads.append(told)
+    return replace(plan, workloads=tuple(workloads))

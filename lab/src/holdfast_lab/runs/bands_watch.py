@@ -12,6 +12,7 @@ from holdfast.amqp.message.message import split
 from holdfast.amqp.wire.extensions import LINKS, PUBLICATION
 from holdfast.broker.entries import annotate, entry, packed
 from holdfast.broker.queue import Queue
+from holdfast.endpoints.passing_on import STUCK_S
 from holdfast_lab.base.client_history import Violation
 from holdfast_lab.sim.node import SimNode
 from holdfast_lab.sim.sim_bed import SimBed
@@ -33,16 +34,19 @@ class _Seen:
     """One queue in one life of its node, as it was after the turn before."""
 
     def __init__(self, queue: Queue, now: float) -> None:
-        self.began_at = now
+        self.began_at = self.left_at = now
+        self.left = queue.out_total
         self.higher_at: dict[bool, float] = {False: now, True: now}
         """When a priority of at least the default came last, and one above it; a start counts as both."""
         self.unknown_at = now
         """When something came last whose priority nobody can tell here: it is on disk alone."""
         self.waits: dict[tuple[object, int], float] = {}
         """By link and delivery: since when a message that waits has had room, or from when on it will have."""
-        self.look(queue)
+        self.look(queue, now)
 
-    def look(self, queue: Queue) -> None:
+    def look(self, queue: Queue, now: float) -> None:
+        if queue.out_total != self.left:
+            self.left, self.left_at = queue.out_total, now
         self.messages, self.bytes = queue.messages, queue.bytes_held
         self.next = queue.next_sequence
 
@@ -89,6 +93,8 @@ class BandsWatch:
         """Of those that were taken, what found room only since no higher priority had come for long."""
         self.waited = 0
         """What had room, or was to have some, and waited after a turn."""
+        self.passed_on = 0
+        """Copies for other nodes that were judged as they came."""
         self.passed = 0
         """What was taken while lower messages waited at the queue."""
 
@@ -113,7 +119,7 @@ class BandsWatch:
                 seen.came(priority, now)
             for priority in found:
                 self._look_refused(node.name, queue, seen, came, priority, now)
-            seen.look(queue)
+            seen.look(queue, now)
             if queue.config.when_full == "block":
                 self._look_waiting(node, core, queue, seen, came, now)
 
@@ -157,7 +163,10 @@ class BandsWatch:
             identity = entry.unpack(value).identity
             if value[1] & entry.TOMBSTONE or (identity is not None and identity.origin.bytes != store):
                 continue  # another node brought it
-            if {LINKS, PUBLICATION} & annotate.notes_of(entry.unpack(value)).keys():
+            notes = annotate.notes_of(entry.unpack(value))
+            if PUBLICATION in notes:
+                self._look_passed_on(node, queue, seen, there, size, now)
+            if {LINKS, PUBLICATION} & notes.keys():
                 continue  # a link between queues brought it, or it is a copy for a relay: no client sent it there
             self.taken += 1
             part = seen.part(queue, value[2], now)
@@ -175,6 +184,17 @@ class BandsWatch:
                 seen.unknown_at = now
             else:
                 seen.came(value[2], now)
+
+    def _look_passed_on(self, node: str, queue: Queue, seen: _Seen, there: int, size: int, now: float) -> None:
+        """A copy for another node: a queue that blocks takes none beyond its bound, but one at a time where nothing has
+        left it for long."""
+        config = queue.config
+        if config.when_full != "block" or there == 1 or now - seen.left_at >= STUCK_S / 2:
+            return
+        self.passed_on += 1
+        too_many = config.messages_max is not None and there > config.messages_max
+        if too_many or (config.bytes_max is not None and size > config.bytes_max):
+            raise Violation(f"{queue.name} at {node}: {there} messages, {size} bytes were passed on beyond its bound")
 
     def _look_waiting(self, node: SimNode, core: "NodeCore", queue: Queue, seen: _Seen, came: int, now: float) -> None:
         """What waits at a full queue is taken once there is room for it, whatever lower ones wait before it. What the
@@ -217,6 +237,7 @@ class BandsWatch:
             "taken_after_quiet": self.after_quiet,
             "waited_for_band": self.waited,
             "passed_by": self.passed,
+            "passed_on": self.passed_on,
         }
 
 

@@ -101,7 +101,8 @@ class Federated:
     comes, `from_s`, and how long it stays, `for_s`; 0: to the end; `then`: the pattern of the one that takes its place
     under its name, if one does. Each waits `confirm_s` for its confirmation.
     Producers begin after `after_s`. `mode`: of the entries; where it is not `dynamic` nothing is confirmed, and a
-    message is due to each subscription that is there when it is first sent, and to which entries lead."""
+    message is due to each subscription that is there when it is first sent, and to which entries lead. `pushed`: those
+    of `entries` that have mode `push` instead."""
 
     kind: ClassVar[str] = "federated"
 
@@ -116,6 +117,7 @@ class Federated:
     after_s: float = 0.0
     credit: int = 50
     mode: str = "dynamic"
+    pushed: list[list[str]] = field(default_factory=list)
     name: str = "federated"
     subscribed: dict[str, Subscribed] = field(default_factory=dict, init=False)
     logs: list[ProducerLog] = field(default_factory=list, init=False)
@@ -137,7 +139,8 @@ class Federated:
         for here, neighbours in by_node.items():
             connection = await bed.connect(here, f"{self.name}-{here}-setup")
             for there in neighbours:
-                await asked(connection, "CREATE", "federation", f"{self.topic}@{there}", {"mode": self.mode})
+                mode = "push" if [here, there] in self.pushed else self.mode
+                await asked(connection, "CREATE", "federation", f"{self.topic}@{there}", {"mode": mode})
             await closed(connection)
 
     def start(self, bed: Bed) -> None:
