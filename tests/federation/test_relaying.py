@@ -4,8 +4,8 @@ from holdfast.broker.entries.annotate import TAGS_MAX
 from holdfast.federation.federation import Federation
 from holdfast.federation.parents import Routes, parents, reached
 from holdfast.federation.relaying import tagged
-from holdfast.federation.rows import RELAY, Row
-from holdfast.federation.sets import Key
+from holdfast.federation.rows import RELAY, WIDE, Row, Stamp
+from holdfast.federation.sets import Key, changed, make, substitute
 from holdfast.federation.settings import Entry
 
 
@@ -29,6 +29,42 @@ def test_patterns_of_static_entries_are_rows_of_the_nodes_own() -> None:
     assert node.choose("t", "z").relays == ("c",)
     assert node.choose("t", "z", tags=("c",)).relays == ()
     assert node.choose("t", "z", tags=("q",)).tags == ("q", "a")
+
+
+def test_who_has_delivered_a_message_is_not_chosen_for_it_again() -> None:
+    node = Federation("a", 1, 0.0)
+    for origin in "bc":
+        node.sets.put(Key(origin, "t"), make(Stamp(1, 1), [Row("#")], ()))
+    assert node.choose("t", "x").branches == ("b", "c")
+    assert node.choose("t", "x", tags=("c", "q")).branches == ("b",)
+    assert node.choose("t", "x", anew=False).branches == ()
+
+
+def test_a_message_is_passed_on_where_a_node_may_have_static_entries() -> None:
+    """Summaries and `#` in place of a set do not tell whether it has."""
+    node, key = Federation("a", 1, 0.0), Key("b", "t")
+    for rows, expected in (
+        ([Row("#")], False),
+        ([Row("#"), Row("#", None, RELAY)], True),
+        ([Row("x.*", None, WIDE)], True),
+    ):
+        node.sets.put(key, make(Stamp(1, 1), rows, ()))
+        assert node.choose("t", "x.y").is_passed_on is expected
+    node.sets.put(key, substitute(Stamp(1, 2), frozenset(), 7))
+    assert node.choose("t", "x").is_passed_on
+    node.sets.put(
+        key,
+        changed(
+            make(Stamp(1, 1), [Row("#", None, RELAY)], ()),
+            Stamp(1, 2),
+            add=[Row("x")],
+            remove=[Row("#", None, RELAY)],
+            edges=frozenset(),
+        ),
+    )
+    assert not node.choose("t", "x").is_passed_on
+    node.configure([Entry("t", "c", "push")], 0.0)
+    assert node.choose("t", "x").is_passed_on and not node.choose("t", "x", tags=("b", "c")).is_passed_on
 
 
 def test_a_parent_is_on_the_way_with_the_fewest_hops_then_the_lowest_cost_then_the_lowest_name() -> None:
