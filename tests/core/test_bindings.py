@@ -413,6 +413,21 @@ def test_a_neighbour_is_given_no_credit_for_what_waits() -> None:
     assert core_of(b).neighbours["a"].established_count == 1
 
 
+def test_what_found_no_credit_is_said_when_there_is_some(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Rig()
+    a, b = network(rig, "a-b")
+    rig.run(3)
+    session = core_of(b).neighbours["a"]
+    with monkeypatch.context() as patch:
+        patch.setattr(session, "send", lambda fields, *, reserve: False)
+        federate(rig, b, "a")
+    assert control(b).messages.unsent["a"]["kind"] == "federate"
+    control(b).credited(session)
+    rig.run(1)
+    federation = control(a).federation
+    assert federation is not None and federation.neighbours["b"].modes == {TOPIC: "dynamic"}
+
+
 def test_what_waits_is_in_the_account_of_memory_and_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     rig = Rig()
     a, b = network(rig, "a-b")
