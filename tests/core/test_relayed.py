@@ -98,6 +98,22 @@ def test_what_a_node_passes_on_to_everybody_does_not_come_back(rig: Rig) -> None
     assert near.bodies() == ["1", "2", "3"] and far.bodies() == ["1", "2", "3"]
 
 
+def test_a_publisher_knows_what_it_has_published_itself(rig: Rig) -> None:
+    """A copy that comes back, because its tags were too many to name the publisher, say, is a copy."""
+    a, b = network(rig, "a-b")
+    rig.run(3)
+    relay(rig, "a>b")
+    near, _ = subscribe(rig, a, name="d", source=DURABLE)
+    subscribe(rig, b, name="d", source=DURABLE)
+    publish(rig, publisher(rig, a), "1")
+    rig.run(2)
+    ((_, value),) = b.queue("topic/flights").read(0, count_max=1, bytes_max=1_000_000)
+    topic, suppressed = a.queue("topic/flights"), core_of(a).duplicates.suppressed
+    assert topic.append(value, len(value)) == 0
+    rig.run(1)
+    assert near.bodies() == ["1"] and core_of(a).duplicates.suppressed == suppressed + 1
+
+
 def test_a_relay_whose_disk_refuses_what_came_passes_it_on_once(rig: Rig) -> None:
     a, b, c = network(rig, "a-b", "b-c")
     rig.run(3)
