@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from holdfast.errors import ConfigError
 from holdfast.fleet import authority as ca
 from holdfast.fleet import private_files
 from holdfast.fleet.authority import Authority
@@ -100,8 +101,12 @@ class Service:
             stamp = _stamp(self._fleet.register_file)
             if stamp == seen:
                 continue
-            before, register = register, self._fleet.register()
             seen = stamp
+            try:
+                before, register = register, self._fleet.register()
+            except ConfigError as error:  # somebody is putting back a copy
+                self._log(str(error))
+                continue
             if (before.version, before.crl_number) != (register.version, register.crl_number):
                 self._changed.set()
                 self._changed = asyncio.Event()
@@ -185,5 +190,8 @@ async def _is_set(changed: asyncio.Event, reader: asyncio.StreamReader) -> bool:
 
 
 def _stamp(file: Path) -> tuple[int, int]:
-    found = file.stat()
+    try:
+        found = file.stat()
+    except OSError:
+        return 0, 0
     return found.st_ino, found.st_mtime_ns
