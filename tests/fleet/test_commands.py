@@ -8,11 +8,14 @@ from typing import Any
 import pytest
 
 from holdfast import cli
+from holdfast.client.verbs.running import Progress
+from holdfast.fleet import commands
 from holdfast.fleet.authority import read_request
 from holdfast.fleet.directory import FleetDirectory
 from holdfast.fleet.register import DAY_S
 from holdfast.fleet.site import SiteDirectory
 from holdfast.fleet.tokens import fits, parse_token
+from holdfast.lines import CLEAR_LINE
 from support.fleets import TWO, Fleet
 
 
@@ -156,6 +159,23 @@ def test_a_push_that_waits_names_who_is_late(run: Run, tmp_path: Path) -> None:
     site.install(fleet.signed("ewr", "sync")["provision"], None, fleet.now_s)
     fleet.signed("ewr", "sync")
     run("push", "--dir", fleet.directory.path, "--wait", 5)
+
+
+def test_a_push_that_waits_shows_for_whom_on_a_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Shown(Progress):
+        def __init__(self) -> None:
+            super().__init__()
+            self.is_shown = True
+
+    fleet = Fleet(tmp_path)
+    fleet.enrolled("ewr")
+    (fleet.directory.sites / "common.toml").write_text('[[queue]]\nname = "flights"\n')
+    monkeypatch.setattr(commands, "Progress", Shown)
+    assert cli.main(["fleet", "push", "--dir", str(fleet.directory.path), "--wait", "0.1"]) == 1
+    shown, _, complaint = capsys.readouterr().err.rpartition(CLEAR_LINE)
+    assert shown == f"{CLEAR_LINE}waiting for 1 site: ewr" and "is not installed at ewr" in complaint
 
 
 def test_a_directory_of_another_node_is_not_enrolled(run: Run, tmp_path: Path) -> None:

@@ -26,8 +26,10 @@ PIPS = [
 
 
 async def test_a_fleet_under_traffic(tmp_path: Path, pytestconfig: pytest.Config) -> None:
+    count = pytestconfig.getoption("--sites")
+    assert 4 <= count <= 250, "each has a part in it, and an address of its own"
     async with AsyncExitStack() as stack:
-        drill = Drill(tmp_path, pytestconfig.getoption("--sites"), stack)
+        drill = Drill(tmp_path, count, stack)
         await drill.serve()
         earlier, later = (
             bundles.make(tmp_path, version, PIPS[0], drill.fleet.authority) for version in (EARLIER, LATER)

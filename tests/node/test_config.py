@@ -584,13 +584,6 @@ def test_of_many_keys_the_nearest_are_told(tmp_path: Path) -> None:
         load_settings(path)
 
 
-def test_a_key_that_is_nearly_right_is_not_sent_to_another_table(tmp_path: Path) -> None:
-    path = tmp_path / "node.toml"
-    path.write_text('[[access]]\nname = "a"\nuser = "ann"\n')
-    with pytest.raises(ConfigError, match=r"; did you mean users, or the table \[\[neighbour\]\]\?$"):
-        load_settings(path)
-
-
 @pytest.mark.parametrize(
     ("text", "said"),
     [

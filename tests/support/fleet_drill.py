@@ -9,7 +9,7 @@ import asyncio
 import json
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -33,6 +33,9 @@ MESSAGES_PER_S: Final = 20
 """Of all sites together."""
 AT_ONCE: Final = 4
 """So many nodes start at the same time."""
+
+
+Act = Callable[[], Coroutine[Any, Any, None]]
 
 
 class Restart(NamedTuple):
@@ -125,22 +128,18 @@ class Drill:
                 for _ in range(2):
                     await asyncio.to_thread(agent.step, wait=False)
 
-    async def upgrade(self, versions: Versions, bundle: Path, restart: Callable[[], Awaitable[None]] | None) -> str:
+    async def upgrade(self, versions: Versions, bundle: Path, restart: Act | None) -> str:
         key = self.fleet.site("hub").fleets_key()
         return await asyncio.to_thread(versions.upgrade, bundle, key, self._restart(restart))
 
-    async def roll_back(self, versions: Versions, restart: Callable[[], Awaitable[None]]) -> str:
+    async def roll_back(self, versions: Versions, restart: Act) -> str:
         return await asyncio.to_thread(versions.back, self._restart(restart))
 
-    def _restart(self, act: Callable[[], Awaitable[None]] | None) -> Reload:
+    def _restart(self, act: Act | None) -> Reload:
         if act is None:
             return reload_by("--restart", None)
         loop = asyncio.get_running_loop()
-
-        async def called() -> None:
-            await act()
-
-        return Restart(lambda: asyncio.run_coroutine_threadsafe(called(), loop).result(START_S))  # type: ignore[return-value]
+        return Restart(lambda: asyncio.run_coroutine_threadsafe(act(), loop).result(START_S))  # type: ignore[return-value]
 
     async def network(self) -> dict[str, Any]:
         """A row for each node, as the hub knows them."""
@@ -157,7 +156,7 @@ class Drill:
         """Each node by itself: others are up meanwhile."""
         await self._each(names, self._restarted)
 
-    async def _each(self, names: Iterable[str], act: Callable[[str], Awaitable[None]]) -> None:
+    async def _each(self, names: Iterable[str], act: Callable[[str], Coroutine[Any, Any, None]]) -> None:
         places = asyncio.Semaphore(AT_ONCE)
 
         async def one(name: str) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from holdfast import __version__
+from holdfast.client.verbs.running import Progress
 from holdfast.columns import counted, table
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.fleet import bundle as bundles
@@ -32,6 +33,8 @@ from holdfast.units import iso8601
 HOUR_S: Final = 3_600
 PASSPHRASE_CHARACTERS_MIN: Final = 8
 REQUEST_BYTES_MAX: Final = 64 * 1024
+NAMED_MAX: Final = 3
+"""Sites that are named in a line of progress."""
 LOOK_S: Final = 0.5
 """Between two looks of `push --wait`: sites report to the service, which is another process."""
 
@@ -172,7 +175,12 @@ def bundle(args: argparse.Namespace) -> int:
     """`args`: dir, out, source, passphrase_file, json."""
     fleet = FleetDirectory(Path(args.dir))
     authority = _authority(fleet, args.passphrase_file)
-    made = bundles.make(Path(args.source), Path(args.out), authority)
+    progress = Progress()
+    progress.show(lambda: "pip makes the wheels")
+    try:
+        made = bundles.make(Path(args.source), Path(args.out), authority)
+    finally:
+        progress.clear()
     if args.json:
         say(json_line({**made._asdict(), "file": args.out}))
         return 0
@@ -200,14 +208,17 @@ def _show(fleet: FleetDirectory, pushed: versions.Pushed, args: argparse.Namespa
 
 def _await_sites(fleet: FleetDirectory, within_s: float) -> list[str]:
     """The enrolled sites that have not reported the version that holds when the time is over."""
-    end = time.monotonic() + within_s
+    end, progress = time.monotonic() + within_s, Progress()
     while True:
         register = fleet.register()
         names = {node.name for node in fleet.topology_of(register).nodes}
         enrolled = {name: site for name, site in register.sites.items() if name in names and site.latest() is not None}
         late = sorted(name for name, site in enrolled.items() if site.version != register.version)
         if not late or time.monotonic() >= end:
+            progress.clear()
             return late
+        text = f"waiting for {counted(len(late), 'site')}: {', '.join(late[:NAMED_MAX])}"
+        progress.show(lambda text=text: text)  # type: ignore[misc]
         time.sleep(LOOK_S)
 
 

@@ -15,7 +15,7 @@ from holdfast.columns import table
 from holdfast.lines import say
 
 COLUMNS = {
-    "list": ("identity", "kind", "user", "address", "container_id", "tls", "sessions", "links", "paused"),
+    "list": ("identity", "kind", "user", "address", "container_id", "tls", "links", "paused"),
     "sessions": ("identity", "links"),
     "links": ("identity", "direction", "address", "credit", "name"),
 }
