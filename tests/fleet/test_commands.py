@@ -132,6 +132,22 @@ def test_the_list_says_how_it_stands_with_each_site(run: Run, tmp_path: Path) ->
     assert "there is no site 'jfk' in this fleet" in run.error
 
 
+def test_the_list_tells_of_a_site_that_left_and_may_still_connect(run: Run, tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path)
+    fleet.enrolled("ewr")
+    at = ("--dir", fleet.directory.path)
+    fleet.directory.topology_file.write_text(TWO.partition('[[node]]\nname = "ewr"')[0])
+    run("push", *at)
+
+    def problems() -> dict[str, str]:
+        return {row["node"]: row["problem"] for row in run.json("list", *at)["sites"]}
+
+    left = "the topology does not have it any more"
+    assert problems() == {"ewr": f"{left}; `holdfast fleet revoke ewr`", "hub": None}
+    run("revoke", "ewr", *at)
+    assert problems()["ewr"] == left
+
+
 def test_versions_are_pushed_listed_and_taken_back(run: Run, tmp_path: Path) -> None:
     fleet = Fleet(tmp_path)
     at = ("--dir", fleet.directory.path)

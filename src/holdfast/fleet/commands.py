@@ -33,6 +33,7 @@ from holdfast.units import iso8601
 HOUR_S: Final = 3_600
 PASSPHRASE_CHARACTERS_MIN: Final = 8
 REQUEST_BYTES_MAX: Final = 64 * 1024
+LEFT: Final = "the topology does not have it any more"
 NAMED_MAX: Final = 3
 """Sites that are named in a line of progress."""
 LOOK_S: Final = 0.5
@@ -110,7 +111,8 @@ def list_sites(args: argparse.Namespace) -> int:
     """`args`: dir, json."""
     fleet = FleetDirectory(Path(args.dir))
     register, now_s = fleet.register(), time.time()
-    rows = [_row(register, name, site, now_s) for name, site in sorted(register.sites.items())]
+    names = {node.name for node in fleet.topology_of(register).nodes}
+    rows = [_row(name, site, now_s, stays=name in names) for name, site in sorted(register.sites.items())]
     if args.json:
         say(json_line({"version": register.version, "crl_number": register.crl_number, "sites": rows}))
         return 0
@@ -222,8 +224,12 @@ def _await_sites(fleet: FleetDirectory, within_s: float) -> list[str]:
         time.sleep(LOOK_S)
 
 
-def _row(register: Register, name: str, site: Site, now_s: float) -> dict[str, Any]:
+def _row(name: str, site: Site, now_s: float, *, stays: bool) -> dict[str, Any]:
+    """`stays`: the topology has the node."""
     latest = site.latest()
+    problem = site.problem
+    if not stays:
+        problem = LEFT if latest is None or latest.ends_s <= now_s else f"{LEFT}; `holdfast fleet revoke {name}`"
     if latest is None:
         token_waits = site.token is not None and site.token.ends_s > now_s
         state = "revoked" if site.certificates else "token given" if token_waits else "none"
@@ -236,7 +242,7 @@ def _row(register: Register, name: str, site: Site, now_s: float) -> dict[str, A
         "version": site.version if site.seen_s else None,
         "software": site.software or None,
         "seen": iso8601(site.seen_s * 1_000) if site.seen_s else None,
-        "problem": site.problem or None,
+        "problem": problem or None,
     }
 
 
