@@ -193,6 +193,17 @@ async def test_a_request_is_bounded(running: Running) -> None:
     assert b"authority" in await running.say(b'{"do": "authority"}\n'), "and the service goes on"
 
 
+async def test_lines_about_refusals_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stranger could fill the disk with them; what was done for a site is always told."""
+    monkeypatch.setattr(services, "LINES_PER_MINUTE", 2)
+    async with serving(Fleet(tmp_path)) as running:
+        for _ in range(5):
+            assert b"none that this service knows" in await running.say(b"{}\n")
+        assert len(running.log) == 2 and all("refused a request" in line for line in running.log)
+        await running.enrolled("ewr")
+        assert "enrolled ewr" in running.log[2] and running.log[2].endswith("; 3 refusals before it are left out")
+
+
 async def test_a_defect_ends_one_request_alone(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as broken:
         broken.setattr(Enrolment, "answer", lambda *given: 1 / 0)

@@ -54,7 +54,7 @@ class Parser(argparse.ArgumentParser):
         if self._subparsers is not None and not given:  # a verb without an action is a question, not a mistake
             self.print_help(sys.stderr)
             self.exit(2)
-        if self._subparsers is not None and given[0].startswith("--"):
+        if self._subparsers is not None and given[0].startswith("--") and given[0] != "--":
             self._check_first(given[0].partition("=")[0])
         if self._is_parsing:  # a step of the intermixed way
             return super().parse_known_args(args, namespace)

@@ -4,8 +4,12 @@ Rules of this file: as those of the package.
 """
 
 import argparse
+from typing import Final
 
 from holdfast.cli.arguments import Verbs, add_client_options, add_json_option, add_verb
+
+DIGITS_MAX: Final = 19
+"""Of a number in an identity."""
 
 
 def add(verbs: "Verbs[argparse.ArgumentParser]") -> None:
@@ -39,15 +43,19 @@ def add(verbs: "Verbs[argparse.ArgumentParser]") -> None:
         parser.set_defaults(run=_run_connection)
 
 
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= DIGITS_MAX
+
+
 def _number(text: str) -> str:
-    if not (text.isascii() and text.isdecimal()):
+    if not _is_number(text):
         raise argparse.ArgumentTypeError(f"invalid value {text!r}; expected the number of a connection, such as 17")
     return str(int(text))
 
 
 def _identity(text: str) -> str:
     parts = text.split("/", 3)
-    if len(parts) > 3 or not all(part.isascii() and part.isdecimal() for part in parts):
+    if len(parts) > 3 or not all(map(_is_number, parts)):
         raise argparse.ArgumentTypeError(f"invalid value {text!r}; expected an identity, such as 17, 17/0 or 17/0/2")
     return "/".join(str(int(part)) for part in parts)
 

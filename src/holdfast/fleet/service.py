@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from holdfast.engine.allowance import Allowance
 from holdfast.errors import ConfigError
 from holdfast.fleet import authority as ca
 from holdfast.fleet import private_files
@@ -32,6 +33,8 @@ REQUEST_S: Final = 60.0
 ANSWER_S: Final = 600.0
 LOOK_S: Final = 0.5
 """How often the service looks whether another command has changed the fleet."""
+LINES_PER_MINUTE: Final = 60
+"""Of refusals in the log."""
 CERTIFICATE_S: Final = 86_400.0
 NONCE_BYTES: Final = 18
 STOP_S: Final = 2.0
@@ -55,6 +58,8 @@ class Service:
         """Set, and replaced, when sites have something new to take."""
         self._stopped = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._refusals = Allowance(time.monotonic(), per_s=LINES_PER_MINUTE / 60, burst=LINES_PER_MINUTE)
+        self._left_out = 0
 
     async def run(self, where: HostPort, on_ready: Callable[[str], None]) -> None:
         """`on_ready` gets HOST:PORT. Raises OSError if it cannot listen there."""
@@ -169,11 +174,20 @@ class Service:
                 return
             answered = self._enrolment.answer(request, nonce, address, time.time(), time.monotonic())
         if answered.log:
-            self._log(answered.log)
+            self._tell(answered.log, is_refused="refused" in answered.answer)
         async with asyncio.timeout(ANSWER_S):
             writer.write(line(answered.answer))
             await writer.drain()
             await reader.read(1)  # until the site has closed it
+
+    def _tell(self, text: str, *, is_refused: bool) -> None:
+        """Strangers may ask as often as they like, so of refusals only so many lines are logged."""
+        if is_refused and not self._refusals.count(time.monotonic()):
+            self._left_out += 1
+            return
+        more = f"; {self._left_out} refusals before it are left out" if self._left_out else ""
+        self._left_out = 0
+        self._log(f"{text}{more}")
 
 
 async def _is_set(changed: asyncio.Event, reader: asyncio.StreamReader) -> bool:

@@ -59,6 +59,7 @@ async def test_mistakes_get_one_line(node: NodeProcess) -> None:
     assert (ended.code, ended.stdout, ended.stderr) == (0, "", "no links of connection 99\n")
     for words, said in (
         (["close", "one"], "invalid value 'one' for NUMBER[/CHANNEL[/HANDLE]]; expected an identity, such as 17"),
+        (["close", "9" * 5_000], "; expected an identity, such as 17"),
         (["close", "1/2/3/4"], "expected an identity, such as 17, 17/0 or 17/0/2"),
         (["links", "x"], "expected the number of a connection, such as 17"),
         (["lst"], "did you mean list?"),

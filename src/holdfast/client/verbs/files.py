@@ -157,7 +157,7 @@ class _SendFiles:
 
 def _bytes_sent(sender: Sender, path: Path, which: str) -> Callable[[], str]:
     """The line of progress of a file that is about to be sent."""
-    before, whole = sender.progress[2], size(path.stat().st_size)
+    before, whole = sender.progress[2], _bytes_of(path)
 
     def line() -> str:
         acknowledged = sender.progress[2]
@@ -234,10 +234,10 @@ def _name(sequence: int, message: Message, directory: Path) -> str:
     return f"{number}{tail}"
 
 
-def _bytes_of(part: Path) -> str:
+def _bytes_of(file: Path) -> str:
     try:
-        return size(part.stat().st_size)
-    except OSError:  # not begun, or done
+        return size(file.stat().st_size)
+    except OSError:  # not begun, or gone
         return size(0)
 
 
