@@ -11,8 +11,6 @@ from typing import Any, Final, TextIO
 
 CLEAR_LINE: Final = "\r\x1b[K"
 """Empties the line that the terminal's cursor is on; what is drawn next stands in its place."""
-
-
 GREEN: Final = "\x1b[32m"
 YELLOW: Final = "\x1b[33m"
 RED: Final = "\x1b[31m"
