@@ -16,6 +16,7 @@ import pytest
 from holdfast.cli import main
 from pyspark_holdfast import running, swarm_job
 from support.eventually import eventually
+from support.screen import Screen
 
 
 def test_metrics_are_flat_numbers() -> None:
@@ -36,11 +37,6 @@ def test_the_table_must_be_new(tmp_path: Path, capsys: pytest.CaptureFixture[str
     (tmp_path / "mine").write_text("")
     assert main(["pipeline", "swarm", "--out", str(tmp_path)]) == 2
     assert "give --out an empty or new directory" in capsys.readouterr().err
-
-
-class Screen(io.StringIO):
-    def isatty(self) -> bool:
-        return True
 
 
 @pytest.mark.parametrize("screen", [Screen(), io.StringIO()])
