@@ -4,7 +4,7 @@ BIN := .venv/bin
 SETUP := .venv/.ready
 PEERS := tests/interop/node_modules/.ready
 
-.PHONY: setup peers lint format graph docs man test demo bench-throughput bench-latency bench-many bench-footprint bench-selecting bench-sorting bench-topics bench-federated bench-large bench-simulator bench-tables bench-spark-nodes bench-convergence-200 bench-bus-routing bench-trace-bytes kill-campaign swarm sim-large long containment fuzz soak canaries mutants pacing federation constraints spark-deaths clean
+.PHONY: setup peers lint format graph docs man test demo bench-throughput bench-latency bench-many bench-footprint bench-selecting bench-sorting bench-topics bench-federated bench-large bench-simulator bench-tables bench-spark-nodes bench-convergence-200 bench-bus-routing bench-trace-bytes kill-campaign swarm sim-large long containment fuzz soak fleet-drill canaries mutants pacing federation constraints spark-deaths clean
 
 setup: $(SETUP)
 
@@ -168,6 +168,12 @@ MINUTES ?= 60
 
 soak: setup
 	$(BIN)/python benchmarks/macro/soak.py --minutes $(MINUTES)
+
+# A fleet under traffic, from enrolment to upgrade (docs/drills.md); minutes. `make fleet-drill SITES=6` is short.
+SITES ?= 40
+
+fleet-drill: setup
+	$(BIN)/python -m pytest tests/fleet/test_drill.py -q -s -m slow --sites $(SITES) -o faulthandler_timeout=3600
 
 # Each planted defect must pass the unit tests and be found by the simulator; minutes for each.
 canaries: setup

@@ -63,6 +63,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     parser.addoption("--processor", type=int, default=0, metavar="N", help="list the N dearest modules and tests")
     parser.addoption("--turns", action="store_true", help="leave out dear tests whose turn it is not (tests/turns.txt)")
+    parser.addoption("--sites", type=int, default=6, help="how many sites the drill of a fleet has (tests/fleet)")
     parser.addoption("--long", action="store_true", help="every seed, more examples, invariants after every turn")
 
 

@@ -185,6 +185,11 @@ def test_a_verb_that_lacks_its_action_shows_its_help(verb: list[str], capsys: py
         ("send q --count 1 --size -1", "invalid value '-1' for --size; expected a number of bytes, 0 to 67108864"),
         ("queue create q --order-wait -1", "invalid value '-1' for --order-wait; expected seconds, 0 to 31536000$"),
         ("send", "holdfast send: the following arguments are required: ADDRESS"),
+        ("help", "holdfast: invalid value 'help' for VERB; expected one of node, .*; did you mean --help?$"),
+        ("--versoin", "holdfast: unknown option --versoin; .* behind it; did you mean --version?$"),
+        ("--json status", "holdfast: unknown option --json; options of a command stand behind it$"),
+        ("queue --url=x list", "holdfast queue: unknown option --url; options of a command stand behind it$"),
+        ("queue list --json=5", "holdfast queue list: --json takes no value; remove '5'$"),
     ],
 )
 def test_a_mistake_is_told_by_the_verb_in_which_it_is(line: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,7 +14,7 @@ from holdfast.cli import main
 from holdfast.client.verbs.status_lines import status_lines
 from holdfast.client.verbs.where import lines_of
 from holdfast.columns import table
-from holdfast.lines import json_line, one_line, say
+from holdfast.lines import YELLOW, json_line, one_line, painted, say
 from holdfast_lab.base.progress import Progress
 from support.packages import LAB, SPARK, module_path
 from support.screen import Screen
@@ -40,7 +40,7 @@ VERBS = sorted(
     }
 )
 """Modules of the command line, and all of ours that it imports, now or when a verb runs."""
-DRAWS = {"Progress", "_Bar", "_draw", "_end_line", "_say_in_green", "say"}
+DRAWS = {"Progress", "_Bar", "_draw", "_end_line", "_erase", "say"}
 """Classes and functions that draw a line anew or in colour, of text that they escape; and `say` itself."""
 
 
@@ -49,6 +49,14 @@ def test_a_line_is_one_line_and_prints(nasty: str, capsys: pytest.CaptureFixture
     say(f"node {nasty!s} é", "next")
     out = capsys.readouterr().out
     assert out.count("\n") == 2 and out.endswith("\nnext\n") and out.replace("\n", "").isprintable()
+
+
+def test_a_colour_is_for_a_terminal() -> None:
+    lines, screen = io.StringIO(), Screen()
+    for file in (lines, screen):
+        say(painted("warning: \x1b[2J", YELLOW), "plain", file=file)
+    assert lines.getvalue() == "warning: \\u001b[2J\nplain\n"
+    assert screen.getvalue() == "\x1b[33mwarning: \\u001b[2J\x1b[0m\nplain\n"
 
 
 def test_what_prints_is_left_as_it_is() -> None:

@@ -50,7 +50,7 @@ def test_each_alert_has_an_expression_a_severity_and_a_line_for_a_person() -> No
 
 def test_what_an_operator_must_hear_of_has_an_alert() -> None:
     names = re.findall(r"- alert: (\w+)", (FOLDER / "alerts.yml").read_text())
-    wanted = {"SiteSilent", "CustodyOld", "QueueOverflows", "StoreOverflows", "Disk", "DeadLetters"}
+    wanted = {"SiteSilent", "CustodyOld", "QueueOverflows", "StoreOverflows", "Disk", "DeadLetters", "Drained"}
     assert {f"Holdfast{name}" for name in wanted} <= set(names)
 
 
@@ -58,6 +58,51 @@ def test_what_an_operator_must_hear_of_has_an_alert() -> None:
 def test_promtool_accepts_the_rules() -> None:
     command = ["promtool", "check", "rules", str(FOLDER / "alerts.yml")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+CASES = (
+    ("HoldfastDrained", "holdfast_drained", {}, "0x10 1x900", "12h", "12h12m"),
+    ("HoldfastSiteSilent", "holdfast_session_up", {"neighbour": "hub"}, "1x10 0x30", "15m", "22m"),
+    ("HoldfastCustodyOld", "holdfast_custody_oldest_seconds", {"destination": "hub"}, "0+60x100", "1h4m", "1h7m"),
+    ("HoldfastDisk", "holdfast_disk_ok", {}, "1x10 0x10", "10m", "13m"),
+    ("HoldfastDeadLetters", "holdfast_dead_letters_messages", {}, "5x10 6x10", "10m", "12m"),
+    ("HoldfastStoreOverflows", "holdfast_store_room_bytes", {}, "1000000x60 1000000-5000x60", "1h", "1h40m"),
+)
+"""An alert; a metric with its labels and its values, one a minute; a time at which there is none, and one at which it
+fires."""
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="no promtool here; it comes with Prometheus")
+@pytest.mark.parametrize(("alert", "metric", "labels", "values", "quiet", "fires"), CASES)
+def test_an_alert_fires_when_it_should(
+    alert: str, metric: str, labels: dict[str, str], values: str, quiet: str, fires: str, tmp_path: Path
+) -> None:
+    """JSON is YAML. What the rules say of it is their own text."""
+    rules = (FOLDER / "alerts.yml").read_text().partition(f"alert: {alert}\n")[2]
+    summary, severity = (re.search(form, rules) for form in (r'summary: "(.*)"', r"severity: (\w+)"))
+    assert summary and severity
+    labels = {"instance": "jfk", "job": "holdfast", **labels}
+    told = re.sub(r"\{\{ \$labels\.(\w+) \}\}", lambda found: labels[found[1]], summary[1])
+    series = metric + "{" + ", ".join(f'{name}="{value}"' for name, value in labels.items()) + "}"
+    fired = {"exp_labels": {"severity": severity[1], **labels}, "exp_annotations": {"summary": told}}
+    tests = {
+        "rule_files": [str(FOLDER / "alerts.yml")],
+        "evaluation_interval": "1m",
+        "tests": [
+            {
+                "interval": "1m",
+                "input_series": [{"series": series, "values": values}],
+                "alert_rule_test": [
+                    {"eval_time": quiet, "alertname": alert, "exp_alerts": []},
+                    {"eval_time": fires, "alertname": alert, "exp_alerts": [fired]},
+                ],
+            }
+        ],
+    }
+    file = tmp_path / "tests.yml"
+    file.write_text(json.dumps(tests))
+    done = subprocess.run(["promtool", "test", "rules", file], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -1,11 +1,12 @@
-"""What counts as a whole number, in a file and from a peer."""
+"""What counts as a whole number, in a file and from a peer; which key is meant by one that is none."""
 
 from typing import Any
 
 import pytest
 
 from holdfast.amqp.wire.types import Ulong
-from holdfast.schema import is_whole_within
+from holdfast.errors import ConfigError
+from holdfast.schema import TEXT, TEXTS, check_document, is_whole_within
 
 
 @pytest.mark.parametrize(
@@ -22,3 +23,14 @@ def test_a_whole_number_lies_from_the_low_end_up_to_the_end(value: Any, expected
 def test_true_and_false_are_no_numbers_where_one_and_nothing_are() -> None:
     assert is_whole_within(0, 0, 2) and is_whole_within(1, 0, 2)
     assert not is_whole_within(False, 0, 2) and not is_whole_within(True, 0, 2)
+
+
+def test_a_key_that_is_nearly_right_is_not_sent_to_another_table() -> None:
+    tables = {"access": {"users": TEXTS, "name": TEXT}, "neighbour": {"user": TEXT, "name": TEXT, "far": TEXT}}
+    for key, said in (
+        ("user", "; did you mean users, or the table [neighbour]?"),
+        ("far", "; it is a key of [neighbour]"),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            check_document({"access": {key: "x"}}, tables=tables, lists={}, named_by={})
+        assert str(caught.value).endswith(said)

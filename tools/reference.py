@@ -33,9 +33,10 @@ _DELIVERY: Final = (
     "properties", "reject", "release", "reply_to", "sequence", "settled", "subject",
 )  # fmt: skip
 _ADMINISTRATION: Final = (
-    "change_queue", "change_subscription", "create_link", "create_queue", "delete_link", "delete_queue",
-    "delete_subscription", "drain", "links", "network", "purge_queue", "queue", "queues", "register_service", "reload",
-    "remove_service", "resume", "service", "services", "start_link", "status", "stop_link", "subscriptions", "where",
+    "attachments", "change_queue", "change_subscription", "close_connection", "connections", "create_link",
+    "create_queue", "delete_link", "delete_queue", "delete_subscription", "drain", "links", "network", "purge_queue",
+    "queue", "queues", "register_service", "reload", "remove_service", "resume", "service", "services", "sessions",
+    "start_link", "status", "stop_link", "subscriptions", "where",
 )  # fmt: skip
 
 PAGES: Final[Mapping[str, Names]] = {

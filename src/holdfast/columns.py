@@ -25,6 +25,17 @@ def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
     return lines
 
 
+def fitting(header: Sequence[str], rows: Iterable[Sequence[object]], width_max: int) -> int:
+    """How many columns of that table, from the left, are at most `width_max` wide together; at least one."""
+    cells = [header, *rows]
+    width = 0
+    for count in range(len(header)):
+        width += max(len(_cell(row[count])) for row in cells) + (2 if count else 0)
+        if width > width_max and count:
+            return count
+    return len(header)
+
+
 def _cell(value: object) -> str:
     if value is None:
         return "-"

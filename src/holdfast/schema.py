@@ -60,6 +60,8 @@ NUMBER: Final = Kind("a number", is_number)
 SECONDS: Final = Kind("a number of seconds above 0", lambda value: is_number(value) and value > 0)
 
 
+NEAR: Final = 0.85
+"""How similar a key has to be to be meant rather than the same key of another table."""
 KEYS_SHOWN_MAX: Final = 12
 """Of a table's keys, in a complaint about one that it does not have."""
 
@@ -95,7 +97,9 @@ def _expected(key: str, known: list[str], others: Mapping[str, Keys]) -> str:
     near = difflib.get_close_matches(key, known, n=3)
     homes = [table for table, kinds in others.items() if key in kinds]
     meant = ""
-    if homes:
+    if homes and difflib.get_close_matches(key, known, n=1, cutoff=NEAR):
+        meant = f"; did you mean {near[0]}, or the table {' or '.join(homes)}?"
+    elif homes:
         meant = f"; it is a key of {' and '.join(homes)}"
     elif near:
         meant = f"; did you mean {near[0]}?"

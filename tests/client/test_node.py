@@ -398,16 +398,18 @@ async def test_bounds_of_a_subscription(node: NodeProcess) -> None:
     at = ("--url", node.url)
     assert (await run_holdfast("receive", "topic/a", "--subscription", "audit", "--idle-timeout", "0.2", *at)).code == 0
     nothing = await run_holdfast("subscription", "update", "audit", *at)
-    assert nothing.code == 2 and "expected --messages-max, --when-full or --idle" in nothing.stderr
+    assert nothing.code == 2 and "expected --messages-max, --bytes-max, --when-full or --idle" in nothing.stderr
     update = ("subscription", "update", "audit", "--queue", "topic/a", *at)
     bounded = await run_holdfast(*update, "--messages-max", "2", "--when-full", "drop-oldest", "--idle", "60")
     assert bounded.code == 0, bounded.stderr
-    assert bounded.stdout == ("audit on topic/a changed: messages_max 2, when_full drop-oldest, idle_s 60\n")
+    assert bounded.stdout == (
+        "audit on topic/a changed: messages_max 2, bytes_max none, when_full drop-oldest, idle_s 60\n"
+    )
     assert (await run_holdfast("send", "topic/a", "--count", "5", *at)).code == 0
     (found,) = json.loads((await run_holdfast("subscription", "list", "--json", *at)).stdout)
     assert (found["messages"], found["messages_max"], found["idle_s"]) == (2, 2, 60)
     again = await run_holdfast(*update, "--messages-max", "none", "--idle", "none")
-    assert again.stdout == "audit on topic/a changed: messages_max none, when_full none, idle_s none\n"
+    assert again.stdout == "audit on topic/a changed: messages_max none, bytes_max none, when_full none, idle_s none\n"
     refused = await run_holdfast(*update, "--messages-max", "9000", "--when-full", "end")
     assert refused.code == 1 and refused.stderr == (
         "holdfast subscription update: invalid value 9000 for messages_max; expected 1 to 8192, or null\n"

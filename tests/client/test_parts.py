@@ -503,7 +503,7 @@ async def test_the_line_of_progress_goes_before_a_path_and_an_error_are_printed(
     args = parser().parse_args(["receive", "q", "--to", str(tmp_path), "--count", "3", "--url", broker.url])
     async with asyncio.timeout(LIMIT_S):
         assert await files._ReceiveFiles(args, tmp_path).run() == 1
-    assert "1 received" in screen.getvalue()
+    assert "0 of 3 received" in screen.getvalue()
     one, two, error, summary = (line.rpartition("\x1b[K")[2] for line in screen.getvalue().strip().split("\n"))
     assert (one, two) == (str(tmp_path / "1"), str(tmp_path / "2"))
     assert error.startswith("holdfast receive: ") and json.loads(summary)["received"] == 2

@@ -67,8 +67,8 @@ async def test_the_commands_are_in_the_host_that_an_option_or_the_urls_path_name
 @pytest.mark.parametrize(
     ("vhost", "text"),
     [
-        ("/nosuch", "no virtual host 'vhost:nosuch' at 't' for this user; log in as one of its users"),
-        ("/globex", "no virtual host 'vhost:globex' at 't' for this user; log in as one of its users"),
+        ("/nosuch", "no virtual host 'nosuch' at 't' for this user; log in as one of its users"),
+        ("/globex", "no virtual host 'globex' at 't' for this user; log in as one of its users"),
     ],
 )
 async def test_a_host_that_is_not_there_or_not_the_users_ends_a_command_at_once(

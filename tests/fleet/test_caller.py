@@ -2,6 +2,7 @@
 the agent."""
 
 import asyncio
+import errno
 import json
 import ssl
 import time
@@ -15,6 +16,7 @@ import pytest
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.fleet import agent as agents
 from holdfast.fleet import authority as ca
+from holdfast.fleet import private_files
 from holdfast.fleet import service as services
 from holdfast.fleet.agent import Agent, reload_by, retry_s
 from holdfast.fleet.authority import Authority
@@ -191,6 +193,17 @@ async def test_a_request_is_bounded(running: Running) -> None:
     assert b"authority" in await running.say(b'{"do": "authority"}\n'), "and the service goes on"
 
 
+async def test_lines_about_refusals_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stranger could fill the disk with them; what was done for a site is always told."""
+    monkeypatch.setattr(services, "LINES_PER_MINUTE", 2)
+    async with serving(Fleet(tmp_path)) as running:
+        for _ in range(5):
+            assert b"none that this service knows" in await running.say(b"{}\n")
+        assert len(running.log) == 2 and all("refused a request" in line for line in running.log)
+        await running.enrolled("ewr")
+        assert "enrolled ewr" in running.log[2] and running.log[2].endswith("; 3 refusals before it are left out")
+
+
 async def test_a_defect_ends_one_request_alone(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as broken:
         broken.setattr(Enrolment, "answer", lambda *given: 1 / 0)
@@ -245,6 +258,12 @@ async def test_a_service_that_does_not_answer_is_one_line(running: Running) -> N
         assert "\n" not in str(found.value)
 
 
+def push_for(running: Running, text: str) -> None:
+    """A new version of the configuration of all sites."""
+    (running.fleet.directory.sites / "common.toml").write_text(text)
+    push(running.fleet.directory)
+
+
 def agent_of(running: Running, node: str, reload: str | None, log: list[str]) -> Agent:
     return Agent(running.fleet.site(node), running.caller(), reload_by("--reload", reload), time.time, log.append)
 
@@ -279,6 +298,58 @@ async def test_an_agent_renews_in_time_and_reloads_nothing(running: Running) -> 
         record.made_s = record.ends_s - 10**9  # most of its time is over
     await asyncio.to_thread(agent_of(running, "ewr", "false", log).step, wait=False)
     assert site.certificate().serial_number != serial and log == ["a new certificate is installed"]
+
+
+async def test_a_disk_that_is_full_is_told_and_tried_again(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An agent that ended would miss all that follows."""
+    await running.enrolled("ewr")
+    agent = agent_of(running, "ewr", None, [])
+    push_for(running, '[[queue]]\nname = "more"\n')
+
+    write, site = private_files.write, running.fleet.site("ewr").path
+
+    def full(path: Path, *rest: Any) -> None:
+        if path.parent == site:
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+        write(path, *rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(private_files, "write", full)
+        with pytest.raises(HoldfastError, match=r"\.pem: No space left on device$"):
+            await asyncio.to_thread(agent.step, wait=False)
+    assert running.fleet.site("ewr").known().version == 1
+    await asyncio.to_thread(agent.step, wait=False)
+    problem = running.fleet.directory.register().sites["ewr"].problem
+    assert problem.endswith("No space left on device") and running.fleet.site("ewr").known().version == 2
+
+
+async def test_an_authority_that_is_damaged_at_the_site_is_one_line(running: Running) -> None:
+    await running.enrolled("ewr")
+    site = running.fleet.site("ewr")
+    for text in (b"", b"nonsense", b"\xff\xfe"):
+        site.authority_file.write_bytes(text)
+        with pytest.raises(ConfigError, match=r"ca\.pem") as found:
+            await asyncio.to_thread(running.caller().changes, site, {}, wait=False)
+        assert "\n" not in str(found.value)
+
+
+async def test_a_service_outlives_a_register_that_is_damaged_for_a_while(running: Running) -> None:
+    """As while somebody puts back a copy of the fleet's directory."""
+    await running.enrolled("ewr")
+    site, file = running.fleet.site("ewr"), running.fleet.directory.register_file
+    whole = file.read_text()
+    file.write_text("{")
+
+    async def is_told() -> bool:
+        return sum("it is damaged; put back a copy" in line for line in running.log) == 1
+
+    await eventually_async(is_told, limit_s=LIMIT_S)
+    file.write_text(whole)
+    said = {"version": 1, "crl_number": 1}
+    waiting = asyncio.create_task(asyncio.to_thread(running.caller().changes, site, said, wait=True))
+    push_for(running, '[[queue]]\nname = "more"\n')
+    async with asyncio.timeout(LIMIT_S):
+        assert "provision" in await waiting
 
 
 async def test_a_refusal_of_the_service_is_its_own_text(running: Running) -> None:

@@ -8,11 +8,14 @@ from typing import Any
 import pytest
 
 from holdfast import cli
+from holdfast.client.verbs.running import Progress
+from holdfast.fleet import commands
 from holdfast.fleet.authority import read_request
 from holdfast.fleet.directory import FleetDirectory
 from holdfast.fleet.register import DAY_S
 from holdfast.fleet.site import SiteDirectory
 from holdfast.fleet.tokens import fits, parse_token
+from holdfast.lines import CLEAR_LINE
 from support.fleets import TWO, Fleet
 
 
@@ -129,6 +132,22 @@ def test_the_list_says_how_it_stands_with_each_site(run: Run, tmp_path: Path) ->
     assert "there is no site 'jfk' in this fleet" in run.error
 
 
+def test_the_list_tells_of_a_site_that_left_and_may_still_connect(run: Run, tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path)
+    fleet.enrolled("ewr")
+    at = ("--dir", fleet.directory.path)
+    fleet.directory.topology_file.write_text(TWO.partition('[[node]]\nname = "ewr"')[0])
+    run("push", *at)
+
+    def problems() -> dict[str, str]:
+        return {row["node"]: row["problem"] for row in run.json("list", *at)["sites"]}
+
+    left = "the topology does not have it any more"
+    assert problems() == {"ewr": f"{left}; `holdfast fleet revoke ewr`", "hub": None}
+    run("revoke", "ewr", *at)
+    assert problems()["ewr"] == left
+
+
 def test_versions_are_pushed_listed_and_taken_back(run: Run, tmp_path: Path) -> None:
     fleet = Fleet(tmp_path)
     at = ("--dir", fleet.directory.path)
@@ -156,6 +175,23 @@ def test_a_push_that_waits_names_who_is_late(run: Run, tmp_path: Path) -> None:
     site.install(fleet.signed("ewr", "sync")["provision"], None, fleet.now_s)
     fleet.signed("ewr", "sync")
     run("push", "--dir", fleet.directory.path, "--wait", 5)
+
+
+def test_a_push_that_waits_shows_for_whom_on_a_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Shown(Progress):
+        def __init__(self) -> None:
+            super().__init__()
+            self.is_shown = True
+
+    fleet = Fleet(tmp_path)
+    fleet.enrolled("ewr")
+    (fleet.directory.sites / "common.toml").write_text('[[queue]]\nname = "flights"\n')
+    monkeypatch.setattr(commands, "Progress", Shown)
+    assert cli.main(["fleet", "push", "--dir", str(fleet.directory.path), "--wait", "0.1"]) == 1
+    shown, _, complaint = capsys.readouterr().err.rpartition(CLEAR_LINE)
+    assert shown == f"{CLEAR_LINE}waiting for 1 site: ewr" and "is not installed at ewr" in complaint
 
 
 def test_a_directory_of_another_node_is_not_enrolled(run: Run, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """What the enrolment service answers, without sockets and with a clock of the test's own."""
 
+import errno
 import json
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,10 @@ from hypothesis import strategies as st
 from holdfast.errors import ConfigError
 from holdfast.fleet import enrolment, private_files
 from holdfast.fleet.authority import NODE_DAYS
+from holdfast.fleet.enrolment import FAILED
 from holdfast.fleet.register import CERTIFICATES_MAX, DAY_S, LAPSED_DAYS_MAX
 from holdfast.fleet.versions import push
+from holdfast.fleet.wire import line
 from holdfast.node.network.revocation import read_revoked
 from support.fleets import Fleet
 
@@ -252,3 +255,23 @@ def test_a_damaged_register_is_told(fleet: Fleet) -> None:
     fleet.directory.register_file.chmod(0o644)
     with pytest.raises(ConfigError, match=r"others may read the register of sites \(mode 0644\); make it private"):
         fleet.directory.register()
+
+
+def test_a_stranger_is_not_told_what_is_wrong_with_the_fleet_s_files(fleet: Fleet) -> None:
+    fleet.directory.register_file.write_text("{")
+    request = {"do": "enrol", "node": "ewr", "secret": "x"}
+    answered = fleet.enrolment.answer(line(request), "", "10.0.0.9", fleet.now_s, fleet.now_s)
+    assert answered.answer["refused"] == FAILED
+    assert "fleet.json: it is damaged" in answered.log and answered.log.endswith("(from 10.0.0.9)")
+
+
+def test_a_full_disk_of_the_fleet_is_told_to_its_operator(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    secret, request = fleet.token("ewr"), fleet.site("ewr").request()
+
+    def full(path: Path, *rest: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    monkeypatch.setattr(private_files, "write", full)
+    asked = line({"do": "enrol", "node": "ewr", "secret": secret, "request": request})
+    answered = fleet.enrolment.answer(asked, "", "10.0.0.9", fleet.now_s, fleet.now_s)
+    assert answered.answer["refused"] == FAILED and "fleet.json: No space left on device" in answered.log

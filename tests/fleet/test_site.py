@@ -1,8 +1,11 @@
 """What a site installs, and what it refuses."""
 
+import json
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
 
 from holdfast.errors import ConfigError
 from holdfast.fleet.authority import NODE_DAYS
@@ -148,3 +151,39 @@ def test_a_site_that_is_not_enrolled_says_so(tmp_path: Path) -> None:
     (tmp_path / "site.json").write_text("{")
     with pytest.raises(ConfigError, match=r"site\.json is damaged"):
         SiteDirectory(tmp_path).known()
+
+
+def rsa_key() -> bytes:
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    form, none = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    return key.private_bytes(serialization.Encoding.PEM, form, none)
+
+
+def test_a_key_of_another_kind_is_one_line(fleet: Fleet) -> None:
+    site = fleet.enrolled("ewr")
+    site.identity_file.write_bytes(rsa_key() + site.identity_file.read_bytes())
+    with pytest.raises(ConfigError, match=r"node\.pem has a key of another kind than P-256; enrol the site again"):
+        site.sign(b"")
+    fleet.directory.key_file.write_bytes(rsa_key())
+    with pytest.raises(ConfigError, match=r"ca\.key: it is a key of another kind than P-256; give the one of"):
+        fleet.directory.authority(None)
+
+
+@pytest.mark.parametrize(
+    "change", [{"version": "1"}, {"crl_number": None}, {"node": 5}, {"version": -1}, {"fingerprint": []}]
+)
+def test_a_state_that_is_damaged_is_one_line(fleet: Fleet, change: dict[str, object]) -> None:
+    site = fleet.enrolled("ewr")
+    site.state_file.write_text(json.dumps(json.loads(site.state_file.read_text()) | change))
+    with pytest.raises(
+        ConfigError, match=r"site\.json is damaged; remove the directory's files and enrol the site again"
+    ):
+        site.known()
+
+
+def test_a_state_of_a_later_version_is_read(fleet: Fleet) -> None:
+    """After a downgrade."""
+    site = fleet.enrolled("ewr")
+    before = site.known()
+    site.state_file.write_text(json.dumps(json.loads(site.state_file.read_text()) | {"later": 1}))
+    assert site.known() == before

@@ -197,3 +197,26 @@ def test_a_bundle_needs_holdfast_s_source(fleet: Fleet, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="there is no wheel of holdfast, or of pip, in"):
         pack(tmp_path / "empty", tmp_path / "out", fleet.authority)
     assert not (tmp_path / "out").exists()
+
+
+def manifest(fleet: Fleet, file: Path, **change: object) -> Path:
+    """The bundle, with a manifest that the fleet has signed."""
+    with tarfile.open(file) as tar:
+        stream = tar.extractfile("manifest.json")
+        assert stream is not None
+        given = json.loads(json.loads(stream.read())["bundle"]) | change
+    body = json.dumps({key: value for key, value in given.items() if value is not None})
+    signature = base64.b64encode(fleet.authority.sign(b"holdfast fleet bundle 1\n" + body.encode())).decode()
+    return rewritten(file, {"manifest.json": json.dumps({"bundle": body, "signature": signature}).encode()})
+
+
+def test_a_bundle_of_a_later_version_is_read_or_refused_in_a_line(
+    fleet: Fleet, key: AuthorityKey, tmp_path: Path
+) -> None:
+    file = bundle(fleet, tmp_path, "1.0")
+    place = tmp_path / "wheels"
+    place.mkdir()
+    assert unpack(manifest(fleet, file, later="x"), place, key).name.startswith("1.0-")
+    for change in ({"files": None}, {"files": ["a.whl"]}, {"name": 7}, {"files": {"a.whl": 7}}, {"name": "../../x"}):
+        with pytest.raises(ConfigError, match=r"no bundle of a fleet|another version of Holdfast"):
+            unpack(manifest(fleet, file, **change), place, key)

@@ -1,5 +1,6 @@
 """Verdicts of the simulator as a table: what the command line says, and what becomes of a seed that says nothing."""
 
+import io
 import json
 import os
 import signal
@@ -7,12 +8,15 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow.parquet
 import pytest
 
 from holdfast.cli import main
-from pyspark_holdfast import swarm_job
+from pyspark_holdfast import running, swarm_job
+from support.eventually import eventually
+from support.screen import Screen
 
 
 def test_metrics_are_flat_numbers() -> None:
@@ -33,6 +37,19 @@ def test_the_table_must_be_new(tmp_path: Path, capsys: pytest.CaptureFixture[str
     (tmp_path / "mine").write_text("")
     assert main(["pipeline", "swarm", "--out", str(tmp_path)]) == 2
     assert "give --out an empty or new directory" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("screen", [Screen(), io.StringIO()])
+def test_a_terminal_shows_how_many_tasks_have_ended(screen: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
+    stages = {7: SimpleNamespace(numTasks=8, numCompletedTasks=3), 8: None}
+    tracker = SimpleNamespace(getActiveStageIds=lambda: list(stages), getStageInfo=stages.get)
+    spark = SimpleNamespace(sparkContext=SimpleNamespace(statusTracker=lambda: tracker))
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setattr(running, "TASKS_S", 0.001)
+    with running.tasks_drawn(spark):  # type: ignore[arg-type]
+        if screen.isatty():
+            eventually(lambda: "3 of 8 tasks have ended" in screen.getvalue())
+    assert screen.isatty() or screen.getvalue() == ""
 
 
 @pytest.mark.spark

@@ -16,9 +16,9 @@ PROGRAMS: Final = Path("/usr/lib/postgresql")
 LIMIT_S: Final = 60.0
 
 
-def free_port() -> int:
+def free_port(host: str = "127.0.0.1") -> int:
     with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
+        found.bind((host, 0))
         return int(found.getsockname()[1])
 
 

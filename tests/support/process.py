@@ -59,8 +59,11 @@ class NodeProcess:
         log: Path | None = None,
         source: Path | None = None,
         directory: Path | None = None,
+        program: Path | None = None,
     ) -> None:
         self.arguments = tuple(arguments)
+        self._program = program
+        """An installed `holdfast` that is run instead of ours."""
         self.source = source
         """Where the package is that is run, if it is another than ours; it may change between two starts."""
         self._log = log
@@ -105,7 +108,9 @@ class NodeProcess:
         arguments = list(self.arguments)
         if same_port and self.ready:
             arguments[arguments.index("--listen") + 1] = self.ready["amqp"]
-        self._process = await _spawn(arguments, log=self._log, source=self.source, directory=self._directory)
+        self._process = await _spawn(
+            arguments, log=self._log, source=self.source, directory=self._directory, program=self._program
+        )
         came = asyncio.get_running_loop().create_future()
         self._readers = [
             asyncio.create_task(self._read_stdout(self._process.stdout, came)),
@@ -239,17 +244,23 @@ async def _spawn(
     log: Path | None = None,
     source: Path | None = None,
     directory: Path | None = None,
+    program: Path | None = None,
 ) -> asyncio.subprocess.Process:
+    """`program`: an installed `holdfast`, which runs without our variables for Python."""
+    command = [sys.executable, "-m", "holdfast"] if program is None else [str(program)]
+    environment = None
+    if source is not None:
+        environment = {**os.environ, "PYTHONPATH": str(source)}
+    elif program is not None:
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     with nullcontext(asyncio.subprocess.PIPE) if log is None else log.open("ab") as stderr:
         return await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "holdfast",
+            *command,
             *arguments,
             stdin=asyncio.subprocess.PIPE if stdin else asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=stderr,
             limit=16 * 1024 * 1024,
-            env=None if source is None else {**os.environ, "PYTHONPATH": str(source)},
+            env=environment,
             cwd=directory,
         )

@@ -14,7 +14,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -24,7 +24,7 @@ from holdfast.errors import ConfigError, HoldfastError, missing_package
 from holdfast.lines import json_line, say
 from holdfast.units import MIB
 from pyspark_holdfast.addresses import escaped
-from pyspark_holdfast.running import SIGNAL_CODES, draw, on_spark
+from pyspark_holdfast.running import SIGNAL_CODES, draw, on_spark, tasks_drawn
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -140,7 +140,9 @@ def swarm(args: argparse.Namespace) -> int:
         return swarm_job.verdicts(spark, args.scenario, first_seed=args.first_seed, seeds=args.seeds, slots=slots)
 
     stopped = f"stopped before all {args.seeds} seeds had run; nothing was written"
-    return _into_table("swarm", args, lambda spark, slots: [verdicts(spark, slots)], stopped=lambda: stopped)
+    return _into_table(
+        "swarm", args, lambda spark, slots: [verdicts(spark, slots)], stopped=lambda: stopped, meanwhile=tasks_drawn
+    )
 
 
 def sweep(args: argparse.Namespace) -> int:
@@ -202,9 +204,11 @@ def _into_table(
     *,
     stopped: Callable[[], str],
     resume: bool = False,
+    meanwhile: "Callable[[SparkSession], AbstractContextManager[None]]" = lambda spark: nullcontext(),
 ) -> int:
     """Writes the rows to `args.out`, by `args.master`, a part after the other; returns 1 where one of them failed.
-    `stopped`: what is said where a signal ends it before all are there. `resume`: there may be a table already."""
+    `stopped`: what is said where a signal ends it before all are there. `resume`: there may be a table already.
+    `meanwhile`: what shows how far it is."""
     from pyspark_holdfast.options import local_path
 
     out = local_path("--out", args.out)
@@ -222,8 +226,9 @@ def _into_table(
 
     def work(spark: "SparkSession", stop: threading.Event) -> dict[str, Any] | None:
         try:
-            for part in verdicts(spark, spark.sparkContext.defaultParallelism):
-                part.write.mode("append").parquet(str(out))
+            with meanwhile(spark):
+                for part in verdicts(spark, spark.sparkContext.defaultParallelism):
+                    part.write.mode("append").parquet(str(out))
             return summary(spark.read.parquet(str(out)))
         except (PySparkException, Py4JError, OSError) as error:
             if stop.is_set():

@@ -11,8 +11,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 STOP_S: Final = 5.0
 """How long the work may take to stop. Then its JVM is killed, which costs no row: a node that does not answer would
 hold it for as long as it may be tried again."""
+TASKS_S: Final = 1.0
+"""Between two looks at how far Spark's tasks are."""
 SIGNAL_CODES: Final = 128
 """Added to a signal's number, it is the exit code of who ended by it."""
 
@@ -153,6 +155,33 @@ def draw(line: str) -> None:
     """In the place of what was drawn before; nothing in a pipe."""
     if sys.stderr.isatty():
         print(CLEAR_LINE + one_line(line), end="", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def tasks_drawn(spark: "SparkSession") -> Iterator[None]:
+    """While the block runs, a terminal shows how many tasks of Spark's jobs have ended."""
+    over = threading.Event()
+    tracker = spark.sparkContext.statusTracker()
+
+    def watch() -> None:
+        with suppress(Exception):  # the JVM may be gone: that is told elsewhere
+            while not over.wait(TASKS_S):
+                stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+                found = [stage for stage in stages if stage is not None]
+                tasks = sum(stage.numTasks for stage in found)
+                if tasks and not over.is_set():
+                    draw(f"{sum(stage.numCompletedTasks for stage in found)} of {tasks} tasks have ended")
+
+    if not sys.stderr.isatty():
+        yield
+        return
+    watching = threading.Thread(target=watch, daemon=True)
+    watching.start()
+    try:
+        yield
+    finally:
+        over.set()
+        watching.join(STOP_S)
 
 
 def write(screen: int, line: str) -> None:

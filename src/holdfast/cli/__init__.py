@@ -13,6 +13,7 @@ from typing import Final
 from holdfast import __version__
 from holdfast.cli import (
     completion,
+    connections,
     distributions,
     federation,
     feeding,
@@ -54,6 +55,7 @@ def parser(words: Sequence[str] | None = None) -> argparse.ArgumentParser:
     links.add(verbs)
     services.add(verbs)
     federation.add(verbs)
+    connections.add(verbs)
     serving.add_reload(verbs)
     serving.add_store(verbs)
     users.add(verbs)

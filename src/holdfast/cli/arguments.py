@@ -4,6 +4,7 @@ Rules of this file: it only uses argparse; each type says what is wrong and what
 """
 
 import argparse
+import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -14,6 +15,8 @@ from holdfast.lines import one_line
 
 DEFAULT_URL: Final = "amqp://127.0.0.1:5672"
 
+NEAR: Final = 0.8
+"""How similar an option in the wrong place has to be to one that is known there."""
 NONE: Final = "none"
 """As an option: no limit."""
 
@@ -43,6 +46,7 @@ class Parser(argparse.ArgumentParser):
             raise
 
     def error(self, message: str) -> NoReturn:
+        message = re.sub(r": ignored explicit argument (.*)$", r" takes no value; remove \1", message)
         self.exit(2, one_line(f"{self.prog}: {message.removeprefix('argument ')}") + "\n")
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
@@ -50,6 +54,8 @@ class Parser(argparse.ArgumentParser):
         if self._subparsers is not None and not given:  # a verb without an action is a question, not a mistake
             self.print_help(sys.stderr)
             self.exit(2)
+        if self._subparsers is not None and given[0].startswith("--") and given[0] != "--":
+            self._check_first(given[0].partition("=")[0])
         if self._is_parsing:  # a step of the intermixed way
             return super().parse_known_args(args, namespace)
         self._is_parsing = True
@@ -63,6 +69,12 @@ class Parser(argparse.ArgumentParser):
         if extra:
             self._refuse(extra)
         return parsed, extra
+
+    def _check_first(self, option: str) -> None:
+        """An option before a verb or an action: argparse would say that the verb is missing."""
+        if option not in self._option_string_actions:
+            text = f"unknown option {option}; options of a command stand behind it"
+            self.error(text + _meant(option, self._option_string_actions, NEAR))
 
     def _refuse(self, extra: Sequence[str]) -> NoReturn:
         option = next((text.partition("=")[0] for text in extra if text.startswith("-")), None)
@@ -83,7 +95,8 @@ class Parser(argparse.ArgumentParser):
         if isinstance(action, argparse._SubParsersAction):
             names = [str(choice.dest) for choice in action._choices_actions]
         where = argparse._get_action_name(action)
-        text = f"expected one of {', '.join(names)}{_meant(str(value), names)}"
+        meant = _meant(str(value), [*names, "--help"] if self._subparsers is not None else names)
+        text = f"expected one of {', '.join(names)}{meant}"
         raise argparse.ArgumentError(None, f"invalid value {value!r} for {where}; {text}")
 
     def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
@@ -98,10 +111,10 @@ class Parser(argparse.ArgumentParser):
             raise argparse.ArgumentError(None, text) from None
 
 
-def _meant(given: str, known: Iterable[str]) -> str:
+def _meant(given: str, known: Iterable[str], cutoff: float = 0.6) -> str:
     import difflib  # a node never needs it
 
-    near = difflib.get_close_matches(given, list(known), n=1)
+    near = difflib.get_close_matches(given, list(known), n=1, cutoff=cutoff)
     return f"; did you mean {near[0]}?" if near else ""
 
 

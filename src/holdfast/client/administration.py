@@ -12,11 +12,17 @@ from holdfast.amqp.wire.types import Ulong
 from holdfast.client.errors import ManagementError
 from holdfast.client.listing import Listed, hidden
 
+MANAGEMENT: Final = "org.amqp.management"
 NODE: Final = "holdfast:node"
 QUEUE: Final = "holdfast:queue"
 LINK: Final = "holdfast:link"
 SUBSCRIPTION: Final = "holdfast:subscription"
 SERVICE: Final = "holdfast:service"
+CONNECTION: Final = "holdfast:connection"
+SESSION: Final = "holdfast:session"
+ATTACHMENT: Final = "holdfast:attachment"
+CLOSABLE: Final = (CONNECTION, SESSION, ATTACHMENT)
+"""By how many slashes an identity of theirs has."""
 
 WhenFull = Literal["block", "refuse", "drop-oldest", "dead-letter"]
 AtBound = Literal["drop-oldest", "dead-letter", "end"]
@@ -61,7 +67,7 @@ class Administration(Listed):
     of that name, 409 if it is in use or has other settings; and ConnectionFailed.
     """
 
-    HIDDEN = hidden("pages")
+    HIDDEN = hidden("pages", "entities")
 
     def __init__(self, connection: Asks) -> None:
         self._connection = connection
@@ -217,6 +223,24 @@ class Administration(Listed):
         """Removes the name."""
         await self._connection.manage("DELETE", SERVICE, name)
 
+    async def connections(self) -> list[dict[str, Any]]:
+        """The connections of the node's clients and neighbours (docs/management.md), this one too."""
+        return await self.entities(CONNECTION)
+
+    async def sessions(self) -> list[dict[str, Any]]:
+        """Their sessions, with the `connection` of each."""
+        return await self.entities(SESSION)
+
+    async def attachments(self) -> list[dict[str, Any]]:
+        """The links that they have attached, with `connection`, `session` and `address`. For links between queues see
+        `links`."""
+        return await self.entities(ATTACHMENT)
+
+    async def close_connection(self, identity: str) -> None:
+        """Closes a connection by its `identity`, a number; by NUMBER/CHANNEL a session of it alone, and by
+        NUMBER/CHANNEL/HANDLE a link. Clients of Holdfast connect, or attach, again."""
+        await self._connection.manage("CLOSE", CLOSABLE[min(2, identity.count("/"))], identity)
+
     async def reload(self) -> dict[str, Any]:
         """The node takes up its configuration anew (docs/operations.md); what changed, and what needs a restart."""
         return await self._connection.manage("RELOAD", NODE)
@@ -244,6 +268,17 @@ class Administration(Listed):
         """Where that message is, here or further along its path (docs/where.md)."""
         arguments = {"message_id": message_id, "limit_s": limit_s}
         return await self._connection.manage("WHERE", NODE, None, arguments, limit_s=limit_s + ANSWER_S)
+
+    async def entities(self, kind: str) -> list[dict[str, Any]]:
+        """All entities of that type, with all their attributes."""
+        found: list[dict[str, Any]] = []
+        while True:
+            arguments = {"entityType": kind, **({"after": found[-1]["identity"]} if found else {})}
+            answer = await self._connection.manage("QUERY", MANAGEMENT, None, arguments)
+            rows = [dict(zip(answer["attributeNames"], row, strict=True)) for row in answer["results"]]
+            found += rows
+            if not rows:
+                return found
 
     async def pages(self, what: str, after: str, arguments: dict[str, Any]) -> list[dict[str, Any]]:
         """All rows of `what`: the rows of the first page by `arguments`, of the next by `after` of the last row, or by

@@ -197,6 +197,22 @@ class BlockingAdministration(Listed):
         """As `Administration.remove_service`."""
         _done(self._admin.remove_service(name))
 
+    def connections(self) -> list[dict[str, Any]]:
+        """As `Administration.connections`."""
+        return _done(self._admin.connections())
+
+    def sessions(self) -> list[dict[str, Any]]:
+        """As `Administration.sessions`."""
+        return _done(self._admin.sessions())
+
+    def attachments(self) -> list[dict[str, Any]]:
+        """As `Administration.attachments`."""
+        return _done(self._admin.attachments())
+
+    def close_connection(self, identity: str) -> None:
+        """As `Administration.close_connection`."""
+        _done(self._admin.close_connection(identity))
+
     def reload(self) -> dict[str, Any]:
         """As `Administration.reload`."""
         return _done(self._admin.reload())

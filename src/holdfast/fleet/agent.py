@@ -96,6 +96,9 @@ class Agent:
         except HoldfastError as error:
             self._problem = str(error)
             raise
+        except OSError as error:  # of the disk: there may be room for it later
+            self._problem = f"{error.filename or self._site.path}: {error.strerror or error}"
+            raise HoldfastError(self._problem) from None
 
     def _reload_node(self, version: int) -> None:
         """If the node refuses the new configuration, that of before is in its place again."""

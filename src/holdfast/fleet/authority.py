@@ -11,7 +11,7 @@ from datetime import datetime, timedelta, timezone
 from typing import Final, NamedTuple
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -92,6 +92,19 @@ def key_pem(key: ec.EllipticCurvePrivateKey, passphrase: bytes | None = None) ->
     return key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, encryption)
 
 
+def read_key(pem: bytes, passphrase: bytes | None) -> ec.EllipticCurvePrivateKey:
+    """ValueError where it is none, TypeError where it has a passphrase and none is given, or has none;
+    UnsupportedAlgorithm for one of another kind."""
+    key = serialization.load_pem_private_key(pem, passphrase)
+    if not isinstance(key, ec.EllipticCurvePrivateKey) or not isinstance(key.curve, ec.SECP256R1):
+        raise UnsupportedAlgorithm("no P-256")
+    return key
+
+
+def pem_of(certificate: x509.Certificate) -> str:
+    return certificate.public_bytes(serialization.Encoding.PEM).decode()
+
+
 def fingerprint(authority: x509.Certificate) -> str:
     """SHA-256 of an authority's certificate, in hexadecimal digits: what sites know it by."""
     return authority.fingerprint(hashes.SHA256()).hex()
@@ -129,7 +142,7 @@ class Authority:
 
     @property
     def pem(self) -> str:
-        return self.certificate.public_bytes(serialization.Encoding.PEM).decode()
+        return pem_of(self.certificate)
 
     def certify(
         self, node: str, hosts: Iterable[str], request: Request, now_s: float, days: int = NODE_DAYS

@@ -145,11 +145,18 @@ def _manifest(tar: tarfile.TarFile, verifier: Verifier) -> Bundle:
         raise ConfigError(_NONE) from None
     if not is_signed:
         raise ConfigError("the bundle was not signed by this site's fleet, or was changed on its way; get it again")
-    bundle = Bundle(**given)
-    names = bundle.files.keys()
-    if len(names) > WHEELS_MAX or any("/" in name or not name.endswith(".whl") for name in names):
+    return _bundle(given)
+
+
+def _bundle(given: dict[str, Any]) -> Bundle:
+    """A later version may have added fields; those that this one needs must be there."""
+    name, python, machine, files = (given.get(key) for key in Bundle._fields)
+    if not (isinstance(name, str) and isinstance(python, str) and isinstance(machine, str) and isinstance(files, dict)):
+        raise ConfigError("another version of Holdfast made the bundle; make one with the version before")
+    is_plain = all("/" not in file and file.endswith(".whl") and isinstance(files[file], str) for file in files)
+    if "/" in name or name.startswith(".") or len(files) > WHEELS_MAX or not is_plain:
         raise ConfigError(_NONE)
-    return bundle
+    return Bundle(name, python, machine, files)
 
 
 def _check_machine(bundle: Bundle) -> None:

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from holdfast import __version__
 from holdfast.errors import ConfigError, HoldfastError
+from holdfast.fleet import authority as ca
 from holdfast.fleet.authority import SERVICE_NAME
 from holdfast.fleet.site import SiteDirectory, trusted
 from holdfast.fleet.tokens import Token
@@ -76,7 +77,7 @@ class Caller:
             signature = base64.b64encode(site.sign(signed_part(nonce, do, body))).decode()
             return {"do": do, "serial": serial, "body": body, "signature": signature}
 
-        return self._ask(_trusting(site.authority_file.read_text()), request, within_s)
+        return self._ask(_trusting(ca.pem_of(site.authority())), request, within_s)
 
     def _ask(self, context: ssl.SSLContext, request: Callable[[str], Answer], within_s: float = TIME_OUT_S) -> Answer:
         try:

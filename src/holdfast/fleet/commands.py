@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from holdfast import __version__
+from holdfast.client.verbs.running import Progress
 from holdfast.columns import counted, table
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.fleet import bundle as bundles
@@ -32,6 +33,9 @@ from holdfast.units import iso8601
 HOUR_S: Final = 3_600
 PASSPHRASE_CHARACTERS_MIN: Final = 8
 REQUEST_BYTES_MAX: Final = 64 * 1024
+LEFT: Final = "the topology does not have it any more"
+NAMED_MAX: Final = 3
+"""Sites that are named in a line of progress."""
 LOOK_S: Final = 0.5
 """Between two looks of `push --wait`: sites report to the service, which is another process."""
 
@@ -107,7 +111,8 @@ def list_sites(args: argparse.Namespace) -> int:
     """`args`: dir, json."""
     fleet = FleetDirectory(Path(args.dir))
     register, now_s = fleet.register(), time.time()
-    rows = [_row(register, name, site, now_s) for name, site in sorted(register.sites.items())]
+    names = {node.name for node in fleet.topology_of(register).nodes}
+    rows = [_row(name, site, now_s, stays=name in names) for name, site in sorted(register.sites.items())]
     if args.json:
         say(json_line({"version": register.version, "crl_number": register.crl_number, "sites": rows}))
         return 0
@@ -172,7 +177,12 @@ def bundle(args: argparse.Namespace) -> int:
     """`args`: dir, out, source, passphrase_file, json."""
     fleet = FleetDirectory(Path(args.dir))
     authority = _authority(fleet, args.passphrase_file)
-    made = bundles.make(Path(args.source), Path(args.out), authority)
+    progress = Progress()
+    progress.show(lambda: "pip makes the wheels")
+    try:
+        made = bundles.make(Path(args.source), Path(args.out), authority)
+    finally:
+        progress.clear()
     if args.json:
         say(json_line({**made._asdict(), "file": args.out}))
         return 0
@@ -200,19 +210,26 @@ def _show(fleet: FleetDirectory, pushed: versions.Pushed, args: argparse.Namespa
 
 def _await_sites(fleet: FleetDirectory, within_s: float) -> list[str]:
     """The enrolled sites that have not reported the version that holds when the time is over."""
-    end = time.monotonic() + within_s
+    end, progress = time.monotonic() + within_s, Progress()
     while True:
         register = fleet.register()
         names = {node.name for node in fleet.topology_of(register).nodes}
         enrolled = {name: site for name, site in register.sites.items() if name in names and site.latest() is not None}
         late = sorted(name for name, site in enrolled.items() if site.version != register.version)
         if not late or time.monotonic() >= end:
+            progress.clear()
             return late
+        text = f"waiting for {counted(len(late), 'site')}: {', '.join(late[:NAMED_MAX])}"
+        progress.show(lambda text=text: text)  # type: ignore[misc]
         time.sleep(LOOK_S)
 
 
-def _row(register: Register, name: str, site: Site, now_s: float) -> dict[str, Any]:
+def _row(name: str, site: Site, now_s: float, *, stays: bool) -> dict[str, Any]:
+    """`stays`: the topology has the node."""
     latest = site.latest()
+    problem = site.problem
+    if not stays:
+        problem = LEFT if latest is None or latest.ends_s <= now_s else f"{LEFT}; `holdfast fleet revoke {name}`"
     if latest is None:
         token_waits = site.token is not None and site.token.ends_s > now_s
         state = "revoked" if site.certificates else "token given" if token_waits else "none"
@@ -225,7 +242,7 @@ def _row(register: Register, name: str, site: Site, now_s: float) -> dict[str, A
         "version": site.version if site.seen_s else None,
         "software": site.software or None,
         "seen": iso8601(site.seen_s * 1_000) if site.seen_s else None,
-        "problem": site.problem or None,
+        "problem": problem or None,
     }
 
 

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from cryptography import x509
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.exceptions import UnsupportedAlgorithm
 
 from holdfast import durable
 from holdfast.errors import ConfigError, HoldfastError
@@ -81,7 +80,7 @@ class FleetDirectory:
         """ConfigError where the key cannot be used, also for want of its passphrase."""
         data = private_files.read_private(self.key_file, "the authority's key", KEY_BYTES_MAX)
         try:
-            key = serialization.load_pem_private_key(data, passphrase)
+            key = ca.read_key(data, passphrase)
         except TypeError:
             text = (
                 "has a passphrase; give --passphrase-file FILE"
@@ -92,7 +91,9 @@ class FleetDirectory:
         except ValueError:
             what = "the passphrase is wrong" if passphrase is not None else "it is no key in PEM"
             raise ConfigError(f"{self.key_file}: {what}; give the one of `holdfast fleet init`") from None
-        assert isinstance(key, ec.EllipticCurvePrivateKey)
+        except UnsupportedAlgorithm:
+            text = "it is a key of another kind than P-256; give the one of `holdfast fleet init`"
+            raise ConfigError(f"{self.key_file}: {text}") from None
         return Authority(key, self.authority_certificate())
 
     def has_passphrase(self) -> bool:

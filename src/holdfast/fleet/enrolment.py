@@ -16,7 +16,7 @@ from cryptography import x509
 from holdfast.engine.allowance import Allowance
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.fleet import tokens
-from holdfast.fleet.authority import Authority, read_request
+from holdfast.fleet.authority import Authority, Request, read_request
 from holdfast.fleet.directory import FleetDirectory, certify, provision_for
 from holdfast.fleet.register import DAY_S, LAPSED_DAYS_MAX, CertificateRecord, Register, Site
 from holdfast.fleet.site import AuthorityKey
@@ -35,6 +35,7 @@ RENEW_SHARE: Final = 1 / 3
 _NO_HASH: Final = tokens.secret_hash("")
 NO_TOKEN: Final = "the token is not good here (unknown, used or ended); ask for a new one: holdfast fleet token"
 NO_SITE: Final = "the site is not known by this certificate (revoked, ended or of another fleet); ask for a token"
+FAILED: Final = "the service cannot answer now; its operator finds the reason in its log"
 TOO_MANY: Final = "too many requests of this address have failed; wait a minute"
 
 
@@ -99,9 +100,14 @@ class Enrolment:
         counts = False
         try:
             done = self._answer(line, nonce, now_s)
-        except HoldfastError as error:
+        except Refused as error:
             counts = isinstance(error, Unknown)
             done = Answered({"refused": str(error)}, f"refused a request: {error}")
+        except HoldfastError as error:  # of the fleet's own files: whoever asks is not told their names
+            done = Answered({"refused": FAILED}, f"cannot answer a request: {error}")
+        except OSError as error:
+            where = error.filename or self._fleet.path
+            done = Answered({"refused": FAILED}, f"cannot answer a request: {where}: {error.strerror or error}")
         if counts and failures is None:
             self._failures.add(address, now)
         elif not counts and failures is not None:
@@ -131,13 +137,21 @@ class Enrolment:
                 raise Unknown(NO_TOKEN)
             if token.ends_s <= now_s:
                 raise Refused("the token has ended; ask for a new one: holdfast fleet token")
-            asked = read_request(_text(request, "request"))
+            asked = _asked(request)
             if token.key_hash and token.key_hash != asked.key_hash:
                 raise Refused("the token was used already, for another key; ask for a new one: holdfast fleet token")
-            record = certify(self._fleet, register, self._authority, node, asked, now_s)
+            record = self._certified(register, node, asked, now_s)
             token.key_hash = asked.key_hash
             provision = provision_for(self._fleet, register, self._authority, node, record.pem, now_s)
         return Answered({"provision": provision}, f"enrolled {node}, certificate {record.serial}")
+
+    def _certified(self, register: Register, node: str, asked: Request, now_s: float) -> CertificateRecord:
+        try:
+            return certify(self._fleet, register, self._authority, node, asked, now_s)
+        except ConfigError:
+            raise
+        except HoldfastError as error:  # about this site alone
+            raise Refused(str(error)) from None
 
     def _known(self, request: Mapping[str, Any], nonce: str, now_s: float) -> Answered:
         """Requests of a site that signs by the key of its certificate."""
@@ -151,9 +165,7 @@ class Enrolment:
                 )
             self._heard(site, asked, now_s)
             if request["do"] == "renew":
-                record = certify(
-                    self._fleet, register, self._authority, node, read_request(_text(asked, "request")), now_s
-                )
+                record = self._certified(register, node, _asked(asked), now_s)
                 provision = provision_for(self._fleet, register, self._authority, node, record.pem, now_s)
                 return Answered({"provision": provision}, f"renewed {node}, certificate {record.serial}")
             changed = self._changed(register, site, node, shown, asked, now_s)
@@ -222,10 +234,17 @@ def _parsed(line: bytes) -> dict[str, Any]:
     return request
 
 
+def _asked(request: Mapping[str, Any]) -> Request:
+    try:
+        return read_request(_text(request, "request"))
+    except ConfigError as error:
+        raise Refused(str(error)) from None
+
+
 def _text(request: Mapping[str, Any], name: str) -> str:
     value = request.get(name)
     if not isinstance(value, str) or not _is_utf8(value):
-        raise ConfigError(f"the request has no {name}; use `holdfast fleet`")
+        raise Refused(f"the request has no {name}; use `holdfast fleet`")
     return value
 
 

@@ -4,6 +4,7 @@ Rules of this file: whoever reads a file sees the one before or the new one; a c
 """
 
 import os
+import stat
 from pathlib import Path
 from typing import Final
 
@@ -22,20 +23,28 @@ def write(path: Path, data: bytes, mode: int = PUBLIC) -> None:
 
 def read(path: Path, what: str, bytes_max: int) -> bytes:
     """The content. ConfigError that says what it should be, and names the file."""
+    return _read(path, what, bytes_max)[0]
+
+
+def read_private(path: Path, what: str, bytes_max: int) -> bytes:
+    """As `read`; ConfigError also for a file that others than its owner may read."""
+    data, mode = _read(path, what, bytes_max)
+    if mode & 0o077:
+        raise ConfigError(f"{path}: others may read {what} (mode {mode:04o}); make it private: chmod 600")
+    return data
+
+
+def _read(path: Path, what: str, bytes_max: int) -> tuple[bytes, int]:
+    """The content, and the mode of the file that was read: another one may have its name by now."""
     try:
+        # A pipe without a writer would hold us up.
         with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as stream:
+            found = os.fstat(stream.fileno())
+            if not stat.S_ISREG(found.st_mode):
+                raise ConfigError(f"{path}: {what} cannot be read (no regular file); expected a readable file")
             data = stream.read(bytes_max + 1)
     except OSError as error:
         raise ConfigError(f"{path}: {what} cannot be read ({error.strerror}); expected a readable file") from None
     if len(data) > bytes_max:
         raise ConfigError(f"{path}: {what} has more than {bytes_max} bytes; expected a smaller file")
-    return data
-
-
-def read_private(path: Path, what: str, bytes_max: int) -> bytes:
-    """As `read`; ConfigError also for a file that others than its owner may read."""
-    data = read(path, what, bytes_max)
-    mode = path.stat().st_mode & 0o777
-    if mode & 0o077:
-        raise ConfigError(f"{path}: others may read {what} (mode {mode:04o}); make it private: chmod 600")
-    return data
+    return data, stat.S_IMODE(found.st_mode)

@@ -15,6 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from holdfast.engine.allowance import Allowance
+from holdfast.errors import ConfigError
 from holdfast.fleet import authority as ca
 from holdfast.fleet import private_files
 from holdfast.fleet.authority import Authority
@@ -31,6 +33,8 @@ REQUEST_S: Final = 60.0
 ANSWER_S: Final = 600.0
 LOOK_S: Final = 0.5
 """How often the service looks whether another command has changed the fleet."""
+LINES_PER_MINUTE: Final = 60
+"""Of refusals in the log."""
 CERTIFICATE_S: Final = 86_400.0
 NONCE_BYTES: Final = 18
 STOP_S: Final = 2.0
@@ -54,6 +58,8 @@ class Service:
         """Set, and replaced, when sites have something new to take."""
         self._stopped = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._refusals = Allowance(time.monotonic(), per_s=LINES_PER_MINUTE / 60, burst=LINES_PER_MINUTE)
+        self._left_out = 0
 
     async def run(self, where: HostPort, on_ready: Callable[[str], None]) -> None:
         """`on_ready` gets HOST:PORT. Raises OSError if it cannot listen there."""
@@ -100,8 +106,12 @@ class Service:
             stamp = _stamp(self._fleet.register_file)
             if stamp == seen:
                 continue
-            before, register = register, self._fleet.register()
             seen = stamp
+            try:
+                before, register = register, self._fleet.register()
+            except ConfigError as error:  # somebody is putting back a copy
+                self._log(str(error))
+                continue
             if (before.version, before.crl_number) != (register.version, register.crl_number):
                 self._changed.set()
                 self._changed = asyncio.Event()
@@ -164,11 +174,20 @@ class Service:
                 return
             answered = self._enrolment.answer(request, nonce, address, time.time(), time.monotonic())
         if answered.log:
-            self._log(answered.log)
+            self._tell(answered.log, is_refused="refused" in answered.answer)
         async with asyncio.timeout(ANSWER_S):
             writer.write(line(answered.answer))
             await writer.drain()
             await reader.read(1)  # until the site has closed it
+
+    def _tell(self, text: str, *, is_refused: bool) -> None:
+        """Strangers may ask as often as they like, so of refusals only so many lines are logged."""
+        if is_refused and not self._refusals.count(time.monotonic()):
+            self._left_out += 1
+            return
+        more = f"; {self._left_out} refusals before it are left out" if self._left_out else ""
+        self._left_out = 0
+        self._log(f"{text}{more}")
 
 
 async def _is_set(changed: asyncio.Event, reader: asyncio.StreamReader) -> bool:
@@ -185,5 +204,8 @@ async def _is_set(changed: asyncio.Event, reader: asyncio.StreamReader) -> bool:
 
 
 def _stamp(file: Path) -> tuple[int, int]:
-    found = file.stat()
+    try:
+        found = file.stat()
+    except OSError:
+        return 0, 0
     return found.st_ino, found.st_mtime_ns

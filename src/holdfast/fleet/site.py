@@ -6,13 +6,13 @@ once. A configuration that the node would refuse takes the place of none.
 
 import json
 from contextlib import chdir
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Final
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
@@ -23,6 +23,7 @@ from holdfast.fleet import authority as ca
 from holdfast.fleet import private_files
 from holdfast.fleet.provision import PROVISION_BYTES_MAX, Provision, authority_in, unseal
 from holdfast.node.config import load_settings
+from holdfast.schema import is_whole_within
 
 FILE_BYTES_MAX: Final = 1024 * 1024
 
@@ -37,6 +38,20 @@ class SiteState:
     service: str = ""
     version: int = 0
     crl_number: int = 0
+
+
+def _state_of(given: object) -> SiteState:
+    """ValueError where it is none. A later version may have added fields: there is a way back from an upgrade."""
+    if not isinstance(given, dict):
+        raise ValueError
+    known = {field.name: given[field.name] for field in fields(SiteState) if field.name in given}
+    for name, value in known.items():
+        is_number = name in ("version", "crl_number")
+        if not (is_whole_within(value, 0, 1 << 53) if is_number else isinstance(value, str)):
+            raise ValueError
+    if not {"node", "fingerprint"} <= known.keys():
+        raise ValueError
+    return SiteState(**known)
 
 
 class AuthorityKey:
@@ -89,8 +104,8 @@ class SiteDirectory:
             return None
         data = private_files.read(self.state_file, "what the site knows of its fleet", FILE_BYTES_MAX)
         try:
-            return SiteState(**json.loads(data))
-        except (ValueError, TypeError):
+            return _state_of(json.loads(data))
+        except (ValueError, RecursionError):
             raise ConfigError(
                 f"{self.state_file} is damaged; remove the directory's files and enrol the site again"
             ) from None
@@ -106,9 +121,18 @@ class SiteDirectory:
 
     def fleets_key(self) -> AuthorityKey:
         """By which the site knows what its fleet has signed."""
+        return AuthorityKey(self.authority())
+
+    def authority(self) -> x509.Certificate:
+        """The fleet's, by which the site knows its service."""
         known = self.known()
         data = private_files.read(self.authority_file, "the fleet's authority", FILE_BYTES_MAX)
-        return AuthorityKey(trusted(data.decode("latin-1"), known.fingerprint))
+        try:
+            return trusted(data.decode("latin-1"), known.fingerprint)
+        except ConfigError:
+            raise ConfigError(
+                f"{self.authority_file} is not the authority that the site was enrolled with; enrol the site again"
+            ) from None
 
     # ------------------------------------------------------------------------------------------ keys, requests
 
@@ -138,11 +162,11 @@ class SiteDirectory:
     def _key_in(self, file: Path) -> ec.EllipticCurvePrivateKey:
         data = private_files.read_private(file, "the site's key", FILE_BYTES_MAX)
         try:
-            key = serialization.load_pem_private_key(data, None)
+            return ca.read_key(data, None)
         except (ValueError, TypeError):
             raise ConfigError(f"{file} has no key in PEM; enrol the site again") from None
-        assert isinstance(key, ec.EllipticCurvePrivateKey)
-        return key
+        except UnsupportedAlgorithm:
+            raise ConfigError(f"{file} has a key of another kind than P-256; enrol the site again") from None
 
     # -------------------------------------------------------------------------------------------- installation
 

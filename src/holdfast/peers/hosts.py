@@ -64,7 +64,7 @@ class VirtualHosts:
                 return login_hosts[0]
             text = "virtual hosts have a user of that name and password each; give the hostname of one"
             return Error(Symbol(conditions.NOT_ALLOWED), text)
-        text = f"no virtual host {(hostname or '')[:60]!r} at {self._node!r}"
+        text = f"no virtual host {(hostname or '').removeprefix(PREFIX)[:60]!r} at {self._node!r}"
         if login_hosts:  # the same for one that is there
             text = f"{text} for this user; log in as one of its users"
         return Error(Symbol(conditions.NOT_FOUND), text)

@@ -2,14 +2,18 @@
 
 import asyncio
 import json
+import os
+import pty
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from holdfast import __version__
-from holdfast.client.verbs.network import duration, network_lines
-from support.process import NodeProcess, run_holdfast
+from holdfast.client.verbs.network import CLEAR, duration, network_lines
+from holdfast.lines import RED, YELLOW, Painted
+from support.process import NodeProcess, killed_at_the_end, run_holdfast
 
 ROW: dict[str, Any] = {
     "node": "ewr", "state": "up", "age_s": 0.2, "version": "0.1.0", "protocol": 1, "uptime_s": 60, "messages": 120,
@@ -39,6 +43,29 @@ def test_a_row_for_each_node_and_a_line_for_what_else_is_to_be_known() -> None:
         "lga: no answer; its version may know no such question",
     ]
     assert max(map(len, lines)) <= 100
+
+
+def test_what_needs_attention_is_in_colour() -> None:
+    rows = [ROW, ROW | {"node": "hub", "drained": True, "warnings": 1}, ROW | {"node": "jfk", "state": "unreachable"}]
+    colours = [line.colour if isinstance(line, Painted) else None for line in network_lines(rows)]
+    assert colours == [None, None, YELLOW, RED, None, YELLOW, YELLOW]
+
+
+async def test_a_look_takes_the_place_of_the_one_before_on_a_terminal(node: NodeProcess) -> None:
+    ours, theirs = pty.openpty()
+    try:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "holdfast", "network", "status", "--watch", "0.1", "--url", node.url,
+            stdin=asyncio.subprocess.DEVNULL, stdout=theirs,
+        )  # fmt: skip
+        os.close(theirs)
+        async with killed_at_the_end(process), asyncio.timeout(LIMIT_S):
+            drawn = b""
+            while drawn.count(CLEAR.encode()) < 2:
+                drawn += await asyncio.to_thread(os.read, ours, 1 << 16)
+    finally:
+        os.close(ours)
+    assert drawn.startswith(CLEAR.encode()) and b"\\u001b" not in drawn and b"node  state" in drawn
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,8 @@ from typing import Any
 import pytest
 
 from holdfast.client.verbs.status_lines import ROWS_MAX, status_lines
+from holdfast.lines import RED, Painted
+from holdfast.management.status.queues import QUEUE_ATTRIBUTES
 
 PLAIN: dict[str, Any] = {"node": "hub", "uptime_s": 5.0, "resident_bytes": 1_000_000, "queues": [], "origins": []}
 
@@ -27,6 +29,38 @@ def test_status_tells_what_is_missing_and_lost() -> None:
     assert "dead letters: 3" in text
     assert "1 to 2, 4" in text and "u1" in text and "u2" not in text
     assert "losses" in text and OLDER in text
+
+
+QUEUE = dict.fromkeys(QUEUE_ATTRIBUTES, 0) | {
+    "name": "flights", "uuid": "8798bb16-bfce-4b16-90c1-5b2039ae21bc", "messages": 1_234_567, "bytes": 12_345_678_901,
+    "oldest_s": 86_400.5, "bytes_max": None, "messages_max": None, "subscriptions": [], "room": {},
+    "when_full": "block",
+}  # fmt: skip
+
+
+def test_tables_are_narrow_and_have_first_what_matters_first() -> None:
+    session = {
+        "neighbour": "hub", "state": "Idle", "version": "0.1.0", "protocol": 1, "since_s": 12.5, "reason": "x" * 80,
+        "last_end": None, "round_trip_s": 0.25, "hold_time_s": 9.0, "probe_s": 3.0, "attempts": 3, "established": 1,
+        "lost": 1, "clock_offset_s": None, "damped": False, "disk_stalled": False, "probes": {}, "messages_in": 1,
+        "messages_out": 2, "messages_shared": 0, "bytes_in": 10**9, "bytes_out": 10**9,
+    }  # fmt: skip
+    lines = status_lines(PLAIN | {"queues": [QUEUE, QUEUE | {"name": "x" * 30}], "sessions": [session]})
+    assert max(map(len, lines)) <= 100
+    heads = {lines[at]: lines[at + 1].split() for at in range(len(lines) - 1)}
+    assert heads["queues"][:5] == ["name", "messages", "bytes", "oldest_s", "consumers"]
+    assert "uuid" not in heads["queues"] and "messages_max" not in heads["queues"]
+    assert heads["sessions"][:4] == ["neighbour", "state", "version", "since_s"]
+    assert {"lost", "messages_out"} <= {*heads["sessions"]}
+    (row,) = [line for line in lines if line.startswith("hub ")]
+    assert isinstance(row, Painted) and row.colour == RED
+    up = status_lines(PLAIN | {"sessions": [session | {"state": "Established"}]})
+    assert not any(isinstance(line, Painted) for line in up)
+
+
+def test_a_column_that_is_wide_alone_is_shown() -> None:
+    lines = status_lines(PLAIN | {"queues": [QUEUE | {"name": "x" * 200}]})
+    assert lines[-1] == "x" * 200 and lines[-2].strip() == "name"
 
 
 def test_a_healthy_node_says_nothing_of_it() -> None:

@@ -19,7 +19,7 @@ from typing import Any, Final
 from holdfast.client import connect
 from holdfast.columns import table
 from holdfast.errors import ConfigError, HoldfastError
-from holdfast.lines import json_line, one_line, say
+from holdfast.lines import GREEN, json_line, painted, say
 from holdfast.routing.topology import Topology
 from holdfast_lab.base.processes import holdfast_command
 from holdfast_lab.base.progress import Progress
@@ -38,7 +38,6 @@ END_S: Final = 10.0
 END_STEP_S: Final = 0.02
 
 ESTABLISHED: Final = "Established"
-GREEN: Final = "\x1b[32m{}\x1b[0m"
 
 
 def up(args: argparse.Namespace, topology: Topology) -> int:
@@ -176,7 +175,6 @@ def status(args: argparse.Namespace) -> int:
     if args.json:
         say(json_line(told))
         return 0
-    colours = sys.stdout.isatty()
     nodes = [[node["node"], node["state"], node["address"], node["pid"], node["uptime_s"]] for node in told["nodes"]]
     say(*table(("node", "state", "address", "pid", "uptime_s"), nodes))
     rows = [
@@ -187,15 +185,8 @@ def status(args: argparse.Namespace) -> int:
     lines = table(heads, rows)
     say("", lines[0])
     for line, link in zip(lines[1:], told["links"], strict=True):
-        if colours and link["state"] == "up":
-            _say_in_green(line)
-        else:
-            say(line)
+        say(painted(line, GREEN) if link["state"] == "up" else line)
     return 0
-
-
-def _say_in_green(line: str) -> None:
-    print(GREEN.format(one_line(line)))
 
 
 def _why(link: dict[str, Any]) -> str:

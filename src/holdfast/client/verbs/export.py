@@ -19,7 +19,7 @@ from holdfast.client.errors import ManagementError, UndecodableMessage
 from holdfast.client.verbs.entries import DEAD_LETTERS
 from holdfast.client.verbs.printing import Output
 from holdfast.client.verbs.render import as_json
-from holdfast.client.verbs.running import complain, connect_as, in_thread, place_of, refused, run
+from holdfast.client.verbs.running import Progress, complain, connect_as, in_thread, place_of, refused, run
 from holdfast.durable import sync_file
 from holdfast.errors import HoldfastError
 from holdfast.lines import json_line, say
@@ -81,12 +81,15 @@ async def _export(args: argparse.Namespace) -> int:
     code = 0
     try:
         async with await connect_as(args, place_of(args)) as connection:
-            if args.file in (None, "-"):
-                await _write_all(connection, args, Output().write, told)
-            else:
-                with _File(Path(args.file)) as file:
-                    await _write_all(connection, args, file.write, told)
-                    await in_thread(file.finish)
+            to_output = args.file in (None, "-")
+            progress = Progress(prints=to_output)
+            async with progress.shown(lambda: f"{told['exported']} exported"):
+                if to_output:
+                    await _write_all(connection, args, Output().write, told, progress)
+                else:
+                    with _File(Path(args.file)) as file:
+                        await _write_all(connection, args, file.write, told, progress)
+                        await in_thread(file.finish)
     except ManagementError as error:
         return refused(args, error)
     except HoldfastError as error:
@@ -96,7 +99,9 @@ async def _export(args: argparse.Namespace) -> int:
     return code or (1 if told["unreadable"] else 0)
 
 
-async def _write_all(connection: Connection, args: argparse.Namespace, write: Writes, told: dict[str, int]) -> None:
+async def _write_all(
+    connection: Connection, args: argparse.Namespace, write: Writes, told: dict[str, int], progress: Progress
+) -> None:
     try:
         row = await connection.manage("READ", "holdfast:queue", args.queue)
     except ManagementError as error:
@@ -123,6 +128,7 @@ async def _write_all(connection: Connection, args: argparse.Namespace, write: Wr
                 except UndecodableMessage as error:
                     told["unreadable"] += 1
                     if told["unreadable"] <= UNREADABLE_SHOWN_MAX:
+                        progress.clear()
                         where = f"{args.queue}: sequence {delivery.sequence}"
                         say(f"holdfast {args.verb} export: {where} cannot be read: {error}", file=sys.stderr)
             await in_thread(write, b"".join(lines))

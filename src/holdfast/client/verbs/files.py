@@ -36,9 +36,10 @@ from holdfast.client.verbs.running import (
     telling_stalls,
 )
 from holdfast.client.verbs.send import AGAIN_S, header_of, reason_of
+from holdfast.columns import size
 from holdfast.durable import sync_directories
 from holdfast.errors import ConfigError, HoldfastError, RemoteProtocolError
-from holdfast.lines import json_line, say
+from holdfast.lines import json_line, one_line, say
 
 FILE_NAME: Final = "file-name"
 """The application property that holds a file's name."""
@@ -116,7 +117,8 @@ class _SendFiles:
         number = index if self._args.resume else None
         self._is_given_back = False
         while True:
-            outcome: Outcome = await sender.send_parts(path, message=message, number=number, check=False)
+            async with self._progress.shown(_bytes_sent(sender, path, f"{index} of {len(self._args.files)} files")):
+                outcome: Outcome = await sender.send_parts(path, message=message, number=number, check=False)
             if isinstance(outcome, Accepted):
                 return
             if isinstance(outcome, Rejected) or time.monotonic() - since >= self._args.retry:
@@ -153,6 +155,18 @@ class _SendFiles:
         say(json_line(told), file=sys.stderr)
 
 
+def _bytes_sent(sender: Sender, path: Path, which: str) -> Callable[[], str]:
+    """The line of progress of a file that is about to be sent."""
+    before, whole = sender.progress[2], _bytes_of(path)
+
+    def line() -> str:
+        acknowledged = sender.progress[2]
+        sent = acknowledged - before if acknowledged >= before else acknowledged  # the connection is another one
+        return f"{which}: {one_line(path.name)}, {size(sent)} of {whole} sent"
+
+    return line
+
+
 class _ReceiveFiles(Receiving[PartsReceiver]):
     """Each into a file of its own."""
 
@@ -162,15 +176,19 @@ class _ReceiveFiles(Receiving[PartsReceiver]):
         super().__init__(args)
         self._directory = directory
         self._progress = Progress()
+        self._part: Path | None = None
+        """The file that is being written."""
 
     def _open(self, connection: Connection) -> Callable[..., Coroutine[Any, Any, PartsReceiver]]:
         return connection.parts_receiver
 
     async def _take_all(self, receiver: PartsReceiver) -> None:
-        try:
+        async with self._progress.shown(self._state):
             await self._save_all(receiver)
-        finally:
-            self._progress.clear()
+
+    def _state(self) -> str:
+        part = "" if self._part is None else f"; {one_line(self._part.name)}, {_bytes_of(self._part)}"
+        return f"{self._line(self._received)}{part}"
 
     async def _save_all(self, receiver: PartsReceiver) -> None:
         while batch := await receiver.batch(timeout_s=self._args.idle_timeout):
@@ -181,25 +199,24 @@ class _ReceiveFiles(Receiving[PartsReceiver]):
             except DeliveryBroken:
                 continue  # it comes anew
             except RemoteProtocolError as error:
-                self._progress.clear()
                 self._pass_over(delivery, error)
                 continue
             self._received += 1
-            self._progress.show(lambda: f"{self._received} received")
 
     async def _save(self, delivery: DeliveryInParts) -> None:
         message = delivery.message
         path = self._directory / _name(delivery.sequence, message, self._directory)
-        part = path.with_name(f".{path.name}.part")
+        self._part = part = path.with_name(f".{path.name}.part")
         try:
-            size = await delivery.save(part)
+            length = await delivery.save(part)
             await in_thread(_put, part, path)
         except OSError as error:
             delivery.release()
             raise HoldfastError(f"{path}: {error.strerror}: the message stays in its queue") from None
         finally:
+            self._part = None
             part.unlink(missing_ok=True)
-        line = json_line({**fields(delivery, message), "file": str(path), "bytes": size})
+        line = json_line({**fields(delivery, message), "file": str(path), "bytes": length})
         self._progress.clear()
         say(line if self._args.json else str(path), flush=True)
         delivery.accept()
@@ -215,6 +232,13 @@ def _name(sequence: int, message: Message, directory: Path) -> str:
     while (directory / f"{number}{tail}").exists():
         number += 1
     return f"{number}{tail}"
+
+
+def _bytes_of(file: Path) -> str:
+    try:
+        return size(file.stat().st_size)
+    except OSError:  # not begun, or gone
+        return size(0)
 
 
 def _put(part: Path, path: Path) -> None:

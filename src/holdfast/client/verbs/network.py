@@ -16,9 +16,11 @@ from holdfast.client.verbs.manage import asked, print_json
 from holdfast.client.verbs.render import plain
 from holdfast.client.verbs.running import Progress, run
 from holdfast.columns import counted, size, table
-from holdfast.lines import say
+from holdfast.lines import RED, YELLOW, painted, say
 
 COLUMNS: Final = ("node", "state", "version", "messages", "in transit", "oldest", "dead", "sessions", "links", "room")
+COLOURS: Final = {"unreachable": RED, "drained": YELLOW}
+"""Of rows, by state."""
 OLD_S: Final = 10.0
 """Seconds after which a row is marked as old."""
 LOOK_S: Final = 1.0
@@ -53,18 +55,29 @@ async def _status(connection: Connection, args: argparse.Namespace) -> None:
         if args.json:
             print_json(rows)
         else:
-            again = args.watch is not None and sys.stdout.isatty()
-            say(*((CLEAR, *network_lines(rows)) if again else network_lines(rows)))
+            if args.watch is not None:
+                _erase()
+            say(*network_lines(rows), flush=args.watch is not None)
         if args.watch is None:
             return
         await asyncio.sleep(max(0.0, began + args.watch - time.monotonic()))
 
 
+def _erase() -> None:
+    if sys.stdout.isatty():
+        print(CLEAR, end="")
+
+
 def network_lines(rows: list[Row]) -> list[str]:
     """The table, and a line for each node of which something else is to be known."""
-    lines = table(COLUMNS, [_cells(row) for row in rows])
-    notes = [f"{row['node']}: {note}" for row in rows for note in _notes(row)]
-    return [*lines, *(["", *notes] if notes else [])]
+    cells = [_cells(row) for row in rows]
+    head, *lines = table(COLUMNS, cells)
+    states = [row[1] for row in cells]
+    lines = [
+        painted(line, COLOURS[state]) if state in COLOURS else line for line, state in zip(lines, states, strict=True)
+    ]
+    notes = [painted(f"{row['node']}: {note}", YELLOW) for row in rows for note in _notes(row)]
+    return [head, *lines, *(["", *notes] if notes else [])]
 
 
 def _cells(row: Row) -> list[Any]:

@@ -38,6 +38,10 @@ class _Receive(Receiving[Receiver]):
 
     async def _take_all(self, receiver: Receiver) -> None:
         printing = Printing(Output())
+        async with self._progress.shown(lambda: self._line(printing.accepted)):
+            await self._take(receiver, printing)
+
+    async def _take(self, receiver: Receiver, printing: Printing) -> None:
         is_broken = False
         tasks = [asyncio.create_task(self._print_all(receiver, printing)), asyncio.create_task(printing.watch())]
         try:

@@ -19,7 +19,7 @@ from holdfast.client.errors import UndecodableMessage
 from holdfast.client.management import ADDRESS as MANAGEMENT
 from holdfast.client.receive.delivery import Delivery
 from holdfast.client.receive.receiver import Receiver
-from holdfast.client.verbs.running import complain, connect_as, place_of
+from holdfast.client.verbs.running import Progress, complain, connect_as, place_of
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.lines import json_line, say
 
@@ -42,6 +42,7 @@ class Receiving(ABC, Generic[R]):
         self._args = args
         self._received = 0
         self._unreadable = 0
+        self._progress = Progress(prints=True)
         self._started = time.monotonic()
 
     async def run(self) -> int:
@@ -119,6 +120,7 @@ class Receiving(ABC, Generic[R]):
             delivery.modify(delivery_failed=False, undeliverable_here=True)
             ends = "left in the queue"
         if self._unreadable <= UNREADABLE_SHOWN_MAX:
+            self._progress.clear()
             place = f"sequence {delivery.sequence}" if delivery.sequence else "a message"
             text = f"{args.address}: {place} cannot be read, {ends}: {error}"
             say(f"holdfast {args.verb}: {text}", file=sys.stderr)
@@ -130,6 +132,12 @@ class Receiving(ABC, Generic[R]):
     @abstractmethod
     async def _take_all(self, receiver: R) -> None:
         """Takes messages, and counts them in `_received`, until there are none."""
+
+    def _line(self, received: int) -> str:
+        """Of progress."""
+        seconds = time.monotonic() - self._started
+        wanted = "" if self._args.count is None else f" of {self._args.count}"
+        return f"{received}{wanted} received, {received / max(seconds, 1e-3):.0f}/s"
 
     def _summary(self, receiver: R | None) -> None:
         more = self._unreadable - UNREADABLE_SHOWN_MAX

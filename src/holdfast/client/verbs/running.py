@@ -226,10 +226,11 @@ async def _tell_stalls(
 
 
 class Progress:
-    """One line on a terminal, redrawn a few times a second; nothing in a pipe."""
+    """One line on a terminal, redrawn a few times a second; nothing in a pipe. `prints`: of a verb whose output would
+    stand between two of them, so nothing either where that goes to a terminal."""
 
-    def __init__(self) -> None:
-        self.is_shown = sys.stderr.isatty()
+    def __init__(self, *, prints: bool = False) -> None:
+        self.is_shown = sys.stderr.isatty() and not (prints and sys.stdout.isatty())
         self._next = 0.0
 
     def show(self, text: Callable[[], str]) -> None:
@@ -237,6 +238,23 @@ class Progress:
         if self.is_shown and now >= self._next:
             self._next = now + PROGRESS_S
             print(CLEAR_LINE + text(), end="", file=sys.stderr, flush=True)
+
+    @asynccontextmanager
+    async def shown(self, text: Callable[[], str]) -> AsyncIterator[None]:
+        """Shows it again and again while the block runs, and clears it at the end."""
+        task = asyncio.create_task(self._redraw(text)) if self.is_shown else None
+        try:
+            yield
+        finally:
+            if task is not None:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+            self.clear()
+
+    async def _redraw(self, text: Callable[[], str]) -> None:
+        while True:
+            self.show(text)
+            await asyncio.sleep(PROGRESS_S)
 
     def clear(self) -> None:
         if self.is_shown and self._next:

@@ -1,17 +1,32 @@
 """`holdfast status` for a person: what needs attention first, then a table for each part (docs/management.md).
 
 Rules of this file: pure, from the status as `render.plain` makes it. Fields that an older node does not have are left
-out.
+out. A table is at most WIDTH_MAX wide: the columns that matter most are shown first, and `--json` has all.
 """
 
 from typing import Any, Final
 
 from holdfast.client.verbs.storage_lines import storage_lines
-from holdfast.columns import counted, size, table
+from holdfast.columns import counted, fitting, size, table
+from holdfast.lines import RED, YELLOW, painted
 
+WIDTH_MAX: Final = 100
+COLUMNS: Final = {
+    "queues": (
+        "name", "messages", "bytes", "oldest_s", "consumers", "unsettled", "in_total", "out_total", "dropped_total",
+        "refused_total", "messages_max", "bytes_max", "when_full",
+    ),
+    "sessions": (
+        "neighbour", "state", "version", "since_s", "round_trip_s", "messages_in", "messages_out", "lost", "attempts",
+        "reason",
+    ),
+    "users": ("user", "kind", "connections", "links", "unsettled_bytes", "refused", "requests"),
+}  # fmt: skip
+"""By part: what stands first. What the node tells besides comes behind it."""
 ROWS_MAX: Final = 50
 """Origins and losses of one table; how many more there are is said."""
 GAPS_MAX: Final = 3
+ESTABLISHED: Final = "Established"
 UNKNOWN: Final = "(unknown)"
 """A user that the node does not have."""
 
@@ -20,7 +35,7 @@ def status_lines(told: dict[str, Any]) -> list[str]:
     """All lines of it."""
     lines = [_node(told)]
     lines += _drain(told.get("drain"))
-    lines += [f"warning: {line}" for line in told.get("warnings") or ()]
+    lines += [painted(f"warning: {line}", YELLOW) for line in told.get("warnings") or ()]
     lines += [*storage_lines(told), *_logins(told), *_measures(told)]
     for name in ("queues", "refused", "links", "federation", "users", "sessions", "routes", "pacing", "paces", "paced"):
         lines += _part(name, told.get(name))
@@ -40,12 +55,12 @@ def _node(told: dict[str, Any]) -> str:
     return f"{line}, store {told['store']}" if told.get("store") else line
 
 
-def _drain(told: object) -> list[str]:
+def _drain(told: object) -> tuple[str, ...]:
     """A line while the node is drained."""
     if not isinstance(told, dict):
-        return []
+        return ()
     left = f"{counted(told['messages'], 'message')} left, {told['in_transmission']} for other nodes"
-    return [f"being drained since {told['since']}: {left}"]
+    return (painted(f"being drained since {told['since']}: {left}", YELLOW),)
 
 
 def _logins_of(told: dict[str, Any]) -> dict[str, Any]:
@@ -64,12 +79,12 @@ def _logins(told: dict[str, Any]) -> list[str]:
 
 def _measures(told: dict[str, Any]) -> list[str]:
     """A line for failures, where there were any, one for the memory held for peers, one for the turns."""
-    lines = []
+    lines: list[str] = []
     failures = told.get("failures")
     if isinstance(failures, dict) and any(failures.values()):
         ended = counted(failures.get("peers_ended", 0), "connection")
         parts = counted(failures.get("parts", 0), "part")
-        lines.append(f"failures: {ended} ended, {parts} failed; see the log")
+        lines.append(painted(f"failures: {ended} ended, {parts} failed; see the log", RED))
     memory, turns = told.get("memory"), told.get("turns")
     if isinstance(memory, dict):
         line = f"memory {size(memory.get('bytes'))} of {size(memory.get('bytes_max'))} for peers"
@@ -102,7 +117,20 @@ def _part(name: str, rows: object, *, last: bool = False) -> list[str]:
     shown = rows
     if name in ("origins", "losses") and len(rows) > ROWS_MAX:
         shown = rows[-ROWS_MAX:] if last else rows[:ROWS_MAX]
-    columns = [key for key, value in shown[0].items() if not isinstance(value, dict | list)]
+    columns = _columns(name, shown)
     left_out = len(rows) - len(shown)
     heading = f"{name} ({left_out} more, see --json)" if left_out else name
-    return ["", heading, *table(columns, [[row.get(key) for key in columns] for row in shown])]
+    head, *lines = table(columns, [[row.get(key) for key in columns] for row in shown])
+    return ["", heading, head, *(_coloured(name, row, line) for row, line in zip(shown, lines, strict=True))]
+
+
+def _columns(name: str, rows: list[dict[str, Any]]) -> list[str]:
+    told = [key for key, value in rows[0].items() if not isinstance(value, dict | list)]
+    said = [key for key in told if any(row.get(key) not in (None, "") for row in rows)] or told
+    first = [key for key in COLUMNS.get(name, ()) if key in said]
+    columns = [*first, *(key for key in said if key not in first)]
+    return columns[: fitting(columns, [[row.get(key) for key in columns] for row in rows], WIDTH_MAX)]
+
+
+def _coloured(name: str, row: dict[str, Any], line: str) -> str:
+    return painted(line, RED) if name == "sessions" and row.get("state") != ESTABLISHED else line
