@@ -14,10 +14,10 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 from pyspark.sql.types import StructType
 
 from holdfast.errors import ConfigError
-from pipeline.fake_bus import FakeDataSource, FakeNode, FakeQueue
+from pipeline.fake_bus import FakeBus, FakeDataSource, FakeNode, FakeQueue
 from pipeline.mini_spark import Died, MiniSpark
 from pyspark_holdfast import fleet, members, stream
-from pyspark_holdfast.bus import Bus, Node, NodeUnreachable
+from pyspark_holdfast.bus import Bus, Node, NodeUnreachable, Position, Start
 from pyspark_holdfast.checkpoint import SinkLog
 from pyspark_holdfast.offsets import FORMER, Offset, Place, key_of, offset_of
 from pyspark_holdfast.options import SourceOptions
@@ -29,6 +29,11 @@ LIMIT_S = 30.0
 
 def never(step: str) -> None:
     return
+
+
+def die_at(step: str, found: str) -> None:
+    if found == step:
+        raise Died(step)
 
 
 class Nodes(FakeDataSource):
@@ -341,6 +346,41 @@ def test_a_queue_that_comes_later_is_read_from_its_beginning(tmp_path: Path) -> 
     queue(tmp_path, "a", "y").put(3)
     query.run()
     assert written(query) == all_of(("a/x", 2), ("a/y", 3))
+
+
+def test_a_queue_that_grows_while_it_is_opened_later_is_no_store_that_was_put_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A message may come between the call that opens it and the one that plans."""
+    queue(tmp_path, "a", "x").put(2)
+    query = Query(tmp_path, "a", 100)
+    query.run()
+    late, real = queue(tmp_path, "a", "y"), FakeBus.open
+
+    def opened(bus: FakeBus, start: Start, mode: str) -> Position:
+        place = real(bus, start, mode)
+        late.put(3)
+        return place
+
+    monkeypatch.setattr(FakeBus, "open", opened)
+    query.run(available_now=False)
+    assert written(query)["a/y"][:3] == [1, 2, 3]
+
+
+def test_a_store_that_was_put_back_is_seen_where_a_queue_joined_with_the_batch(tmp_path: Path) -> None:
+    queue(tmp_path, "a", "x").put(2)
+    query = Query(tmp_path, "a", 100)
+    query.run()
+    late = queue(tmp_path, "a", "y")
+    kept = late.path.read_bytes()
+    late.put(3)
+    query.at_step = partial(die_at, "read")
+    with pytest.raises(Died):
+        query.run()
+    late.path.write_bytes(kept)
+    query.at_step = never
+    with pytest.raises(ConfigError, match="queue 'y' of node 'a' ends at 1: the node's store was put back"):
+        query.run()
 
 
 @pytest.mark.parametrize("again", [False, True])
