@@ -140,7 +140,7 @@ def test_a_mistake_in_an_option_is_said_before_spark_starts(
 
 
 def test_a_job_may_have_file_uris_and_columns_of_its_steps(tmp_path: Path) -> None:
-    text = 'checkpoint = "file:///c%20d"\n' + SOURCE + PARQUET.replace('["node"]', '["own"]')
+    text = 'checkpoint = "file:///c d"\n' + SOURCE + PARQUET.replace('["node"]', '["own"]')
     job = read(tmp_path, text + '[[step]]\nfunction = "columns"\nnames = ["body own"]\n')
     assert job.checkpoint == Path("/c d")
     check_job(job)

@@ -72,6 +72,8 @@ def test_what_is_done_with_the_unreadable() -> None:
         ),
         ({"startingFrom": "2026-11-29"}, "or a time with its zone"),
         ({"startingFrom": "1900-01-01T00:00:00Z"}, "or a time with its zone"),
+        ({"startingFrom": "9999-12-31T23:59:59-01:00"}, "or a time with its zone"),
+        ({"startingFrom": "1970-01-01T00:00:00+05:00"}, "or a time with its zone"),
         ({"onNodeAway": "wait"}, "invalid value 'wait' for option 'onNodeAway'; expected one of goon, fail"),
         ({"url": "amqp://a:1,,amqp://b:1"}, "option 'url': invalid list"),
         ({"url": "amqp://a:1, amqp://a:1"}, "option 'url' names amqp://a:1 more than once"),
@@ -94,6 +96,11 @@ def test_what_is_done_with_the_unreadable() -> None:
         ({"url": "amqp://jane:se,cret@host"}, "one of its 2 parts is no URL; expected amqp://[user:password@]host"),
         ({"checkpoint": ""}, "option 'checkpoint' is empty; expected a directory"),
         ({"sinkPath": ""}, "option 'sinkPath' is empty"),
+        ({"checkpoint": "file:place"}, "for option 'checkpoint'; expected file:/ and a path from the root"),
+        ({"checkpoint": "file:"}, "for option 'checkpoint'; expected file:/ and a path from the root"),
+        ({"sinkPath": "file://host/x"}, "for option 'sinkPath'; expected file:/ and a path from the root"),
+        ({"sinkPath": "a\0b"}, "option 'sinkPath' is no path; expected a directory of this machine"),
+        ({"passwordFile": "a\0b"}, "of option 'passwordFile' cannot be read"),
         ({"checkpoint": "wasb:/x"}, "invalid value 'wasb:/x' for option 'checkpoint'"),
         ({"maxRowsPerTrigger": "9" * 5000}, "for option 'maxRowsPerTrigger'; expected a whole number from 1"),
         ({"startingFrom": "9" * 5000}, "for option 'startingFrom'; expected first, next, a sequence"),
@@ -165,6 +172,8 @@ def test_where_a_subscription_begins() -> None:
 
 
 def test_paths() -> None:
-    assert local_path("checkpoint", "file:///a/b%20c") == Path("/a/b c")
+    for text in ("file:///a/b%20c", "file:/a/b%20c", "file://localhost/a/b%20c"):
+        assert local_path("checkpoint", text) == Path("/a/b%20c"), "as Spark takes its checkpointLocation"
+    assert local_path("checkpoint", "file:///a#b?c") == Path("/a#b?c")
     assert local_path("checkpoint", "/a/b") == Path("/a/b")
     assert local_path("checkpoint", "a").is_absolute()

@@ -140,6 +140,13 @@ async def test_a_mistake_in_a_row_names_it(start_node: StartNode) -> None:
         await send(options_of(node), iter([batch(1, 300), batch(301, 301, priority=300)]), partition=4)
 
 
+def test_a_time_that_is_none_names_its_rows() -> None:
+    task = sending._Task(parse_sink_options({"url": "amqp://h:1", "address": "q"}), "p", 4, {}, knows=False)
+    times = pa.array([0, 2**62], pa.timestamp("us", tz="UTC"))
+    with pytest.raises(ConfigError, match="^rows 1 to 2 of partition 4: .*; expected times of the years 1 to 9999$"):
+        task._rows_of(pa.RecordBatch.from_arrays([times], names=["created"]))
+
+
 FULL = """
 [node]
 name = "full"

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
-from urllib.parse import unquote, urlsplit
 
 from holdfast.client.network.url import Url, parse_url
 from holdfast.errors import ConfigError
@@ -257,14 +256,17 @@ def _place(name: str, text: str, others: str) -> int | datetime:
         return int(text)
     try:
         time = datetime.fromisoformat(text)
-    except ValueError:
-        time = None
-    if time is None or time.tzinfo is None or time.year < EPOCH_YEAR:
+        if time.tzinfo is None:
+            raise ValueError
+        time = time.astimezone(UTC)
+        if time.year < EPOCH_YEAR:
+            raise ValueError
+    except (ValueError, OverflowError):
         raise ConfigError(
             f"invalid value {text!r:.80} for option {name!r}; expected {others}, a sequence from 1, or a time with its "
             "zone, such as 2026-11-29T17:00:00Z"
-        )
-    return time.astimezone(UTC)
+        ) from None
+    return time
 
 
 def _milliseconds(name: str, text: str) -> datetime:
@@ -293,21 +295,27 @@ def _delay(given: Mapping[str, str]) -> float:
 
 
 def local_path(name: str, text: str) -> Path:
-    """A path, or a `file:` URI, of this machine; ConfigError for any other file system."""
-    if not text:
-        raise ConfigError(f"option {name!r} is empty; expected a directory of this machine")
-    try:
-        parts = urlsplit(text)
-    except ValueError:
-        text = f"invalid value {text!r} for option {name!r}; expected a directory of this machine"
-        raise ConfigError(text) from None
-    if parts.scheme == "file" and parts.netloc in ("", "localhost"):
-        return Path(unquote(parts.path))
-    if "://" in text or _SCHEME.match(text):
+    """A path, or a `file:` URI, of this machine; ConfigError for any other file system. As Hadoop reads a URI, nothing
+    in it is escaped: Spark's own options of the same text must be the same place."""
+    path = text
+    if text.startswith("file:"):
+        path = text.removeprefix("file:")
+        if path.startswith("//"):
+            host, slash, rest = path[2:].partition("/")
+            path = slash + rest if host in ("", "localhost") else ""
+        if not path.startswith("/"):
+            raise ConfigError(
+                f"invalid value {text!r:.80} for option {name!r}; expected file:/ and a path from the root"
+            )
+    if not path or "\0" in path:
+        raise ConfigError(
+            f"option {name!r} is {'empty' if not text else 'no path'}; expected a directory of this machine"
+        )
+    if path is text and ("://" in text or text.startswith("//") or _SCHEME.match(text)):
         raise ConfigError(
             f"invalid value {text!r} for option {name!r}; expected a directory that this machine can sync to its disk"
         )
-    return Path(text).absolute()
+    return Path(path).absolute()
 
 
 def _url(text: str, of: int = 1) -> Url:
@@ -329,7 +337,7 @@ def _first_line_of(name: str, path: str) -> str:
 def text_of(name: str, path: str) -> str:
     try:
         return Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:  # no UTF-8, or a path that can be none
         raise ConfigError(f"{path} of option {name!r} cannot be read ({error})") from None
 
 

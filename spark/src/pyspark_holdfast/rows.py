@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from uuid import UUID
 
 from holdfast.client import Header, Properties
-from holdfast.client.messages.message_json import PLAIN_TYPES, exact_rest
+from holdfast.client.messages.message_json import PLAIN_TYPES, YEAR_10000_MS, exact_rest
 from holdfast.client.messages.payload import ENQUEUED, SEQUENCE, is_placed, way_of
 from holdfast.client.messages.typed_json import TypedBody, compact_json, json_text, map_text, typed_body
 from holdfast.errors import HoldfastError
@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 BATCH_BYTES_MAX: Final = 64 * MIB
 """What an Arrow batch holds, but for its last message: an array of Arrow's holds no more than 2 GiB."""
 
-_MILLISECONDS_MAX: Final = 9_000_000_000_000_000
-"""What still fits as microseconds into 64 bits; times beyond are null, and exact in the column `amqp`."""
+YEAR_1_MS: Final = -62_135_596_800_000
+"""Spark's timestamps are those of the years 1 to 9999, and Python's; others are null, and exact in the column `amqp`.
+"""
 
 _OWN: Final = ("address", "application_properties", "annotations", "node")
 """Columns that are not gathered with the others."""
@@ -340,6 +341,6 @@ def _identifier(value: Any) -> str | None:
 
 
 def _microseconds(milliseconds: int | None) -> int | None:
-    if milliseconds is None or not -_MILLISECONDS_MAX < milliseconds < _MILLISECONDS_MAX:
+    if milliseconds is None or not YEAR_1_MS <= milliseconds < YEAR_10000_MS:
         return None
     return int(milliseconds) * 1000

@@ -20,7 +20,7 @@ from holdfast.client.outcomes import is_not_taken
 from holdfast.client.verbs.running import STALLED_S, STALLS, Progress, in_thread, telling_stalls
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.lines import say
-from pyspark_holdfast.outgoing import message_of_row
+from pyspark_holdfast.outgoing import NOT_SENT, message_of_row
 from pyspark_holdfast.sink_options import SinkOptions
 from pyspark_holdfast.sink_state import Numbers
 
@@ -113,8 +113,8 @@ class _Task:
                 connection = await stack.enter_async_context(
                     await connect(options.url, retry_s=options.retry_s, ca_file=options.ca_file)
                 )
-                async for rows in _slices(batches):
-                    for row in rows:
+                async for part in _slices(batches):
+                    for row in self._rows_of(part):
                         self._rows += 1
                         address, message = self._message(row)
                         outflow = self._outflows.get(address)
@@ -126,6 +126,16 @@ class _Task:
             except ConnectionFailed as error:
                 raise HoldfastError(f"{options.url}: {error}") from error
         return {address: outflow.count for address, outflow in self._outflows.items()}
+
+    def _rows_of(self, part: "RecordBatch") -> list[dict[str, Any]]:
+        try:
+            found: list[dict[str, Any]] = part.to_pylist(maps_as_pydicts="strict")
+        except (ValueError, OverflowError) as error:
+            raise ConfigError(
+                f"rows {self._rows + 1} to {self._rows + part.num_rows} of partition {self._partition}: {error}; "
+                "expected times of the years 1 to 9999"
+            ) from None
+        return found
 
     def _message(self, row: dict[str, Any]) -> tuple[str, Message]:
         address = self._options.address or row.get("address")
@@ -256,10 +266,11 @@ def _told(where: str, producer: str | None, error: HoldfastError) -> HoldfastErr
     return HoldfastError(f"{where}: {error}")
 
 
-async def _slices(batches: Iterable["RecordBatch"]) -> AsyncIterator[list[dict[str, Any]]]:
-    """The rows in their order, some at a time."""
+async def _slices(batches: Iterable["RecordBatch"]) -> AsyncIterator["RecordBatch"]:
+    """The columns that are sent, of some rows at a time, in their order."""
     iterator = iter(batches)
     while (batch := await in_thread(next, iterator, None)) is not None:
+        wanted = batch.select([name for name in batch.schema.names if name not in NOT_SENT])
         for start in range(0, batch.num_rows, ROWS_AT_ONCE):
-            yield batch.slice(start, ROWS_AT_ONCE).to_pylist()
+            yield wanted.slice(start, ROWS_AT_ONCE)
             await asyncio.sleep(0)
