@@ -57,6 +57,17 @@ def test_a_batch_is_sent_again_with_its_own_numbers(tmp_path: Path) -> None:
     assert sorted(file.name for file in (place / DIRECTORY).iterdir()) == ["2", "2.begun", "3", "3.begun"]
 
 
+def test_a_batch_that_is_computed_again_in_other_partitions_is_told(tmp_path: Path) -> None:
+    place = checkpoint(tmp_path)
+    state = SinkState(place, None)
+    plan = state.plan()
+    state.end(plan, [Sent(0, {"a": 10}), Sent(1, {"a": 5})])
+    for other in ([Sent(0, {"a": 15})], [Sent(0, {"a": 10}), Sent(1, {"a": 5}), Sent(2, {"a": 1})]):
+        with pytest.raises(ConfigError, match="batch 0 was computed again with other rows in its partitions"):
+            state.end(plan, other)
+    assert SinkState(place, None)._read(0) == ("spark-7f-1", {"a": {0: 11, 1: 6}})
+
+
 def test_a_checkpoint_without_the_sinks_files_is_refused(tmp_path: Path) -> None:
     place = checkpoint(tmp_path, 1)
     with pytest.raises(ConfigError, match="batch 0 was not written by this sink, or its file in holdfast-sink is gone"):
