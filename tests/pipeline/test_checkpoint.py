@@ -98,6 +98,17 @@ def test_another_subscriptions_checkpoint_is_refused(tmp_path: Path) -> None:
         Checkpoint(tmp_path, "s").proven()
 
 
+def test_it_is_seen_before_a_run_whose_it_is(tmp_path: Path) -> None:
+    checkpoint = Checkpoint(tmp_path, "s")
+    checkpoint.check()
+    batch(tmp_path, 0, 5)
+    checkpoint.check()
+    batch(tmp_path, 1, 5, done=False, sub="other")
+    with pytest.raises(ConfigError, match=r"offsets/1 holds no place of subscription 's'; give the checkpointLocation"):
+        checkpoint.check()
+    assert checkpoint.proven() == Proven(0, [ends(5)])
+
+
 def test_the_proof_is_synced_with_its_directories(tmp_path: Path, synced: list[str]) -> None:
     root = tmp_path / "c"
     batch(root, 0, 5)

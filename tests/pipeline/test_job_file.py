@@ -1,5 +1,7 @@
 """Jobs as files: what they mean, and each mistake as a line that names file and key."""
 
+import asyncio
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -7,10 +9,15 @@ import pytest
 pytest.importorskip("pyspark")
 
 from holdfast.cli import main
-from holdfast.errors import ConfigError
+from holdfast.errors import ConfigError, HoldfastError
+from pyspark_holdfast.bus import NodeUnreachable
 from pyspark_holdfast.job_file import Job, read_job
-from pyspark_holdfast.jobs import check_job, places_of, sink_options, source_options, summary
+from pyspark_holdfast.jobs import check_job, places_of, reach, sink_options, source_options, summary
+from pyspark_holdfast.options import SourceOptions
 from pyspark_holdfast.queries import Progress
+from support.process import NodeProcess
+
+StartNode = Callable[..., Awaitable[NodeProcess]]
 
 SOURCE = '[source]\nurl = ["amqp://a:1", "amqp://b:2"]\naddress = "in"\nsubscription = "s"\nfailOnDataLoss = false\n'
 PARQUET = '[sink]\nformat = "parquet"\npath = "table"\npartition_by = ["node"]\n'
@@ -159,3 +166,43 @@ def test_where_a_job_stands(tmp_path: Path) -> None:
     assert summary(Progress(rows=3, batches=1), 1.23456, places_of(options)) == {
         "rows": 3, "batches": 1, "seconds": 1.235, "late": 0, "at": {"a/in": 5, "b/in": 7},
     }  # fmt: skip
+
+
+def at_node(tmp_path: Path, node: NodeProcess, sink: str) -> tuple[Job, SourceOptions]:
+    source = f'[source]\nurl = "{node.url}"\naddress = "in"\nsubscription = "s"\nretrySeconds = 0\n'
+    job = read(tmp_path, f'checkpoint = "{tmp_path / "c"}"\n{source}[sink]\n{sink}\n')
+    return job, check_job(job)
+
+
+async def test_what_a_job_reads_and_writes_must_answer_before_spark_starts(
+    tmp_path: Path, start_node: StartNode
+) -> None:
+    node = await start_node("hub")
+    other = node.url.replace("127.0.0.1", "localhost")
+
+    async def ask(sink: str) -> None:
+        await asyncio.to_thread(reach, *at_node(tmp_path, node, sink))
+
+    bus = 'format = "holdfast"\nretrySeconds = 0\n'
+    await ask(f'{bus}url = "{other}"\naddress = "out"')
+    with pytest.raises(ConfigError, match=f"^sink: the sink writes into queue 'in' at {other}, which the source reads"):
+        await ask(f'{bus}url = "{other}"\naddress = "in"')
+    with pytest.raises(NodeUnreachable, match=r"^sink: amqp://127.0.0.1:1: .*refused"):
+        await ask(f'{bus}url = "amqp://127.0.0.1:1"\naddress = "out"')
+    with pytest.raises(HoldfastError, match=r"^table t of PostgreSQL: .*refused"):
+        await ask('format = "postgresql"\nurl = "postgresql://ann@127.0.0.1:1/x"\ntable = "t"')
+    await node.stop()
+    with pytest.raises(NodeUnreachable, match=r"^amqp://127.0.0.1:"):
+        await ask(f'format = "parquet"\npath = "{tmp_path / "table"}"')
+
+
+def test_a_checkpoint_of_another_job_is_told_before_spark_starts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "job.toml"
+    file.write_text(f'checkpoint = "{tmp_path / "c"}"\n{SOURCE}{BUS}')
+    (tmp_path / "c" / "offsets").mkdir(parents=True)
+    (tmp_path / "c" / "offsets" / "0").write_text('v1\n{}\n{"sub": "other", "at": {}, "queues": {}}')
+    assert main(["pipeline", "run", str(file)]) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and "offsets/0 holds no place of subscription 's'; give the checkpointLocation" in said

@@ -18,9 +18,11 @@ from pyspark_holdfast.postgresql import (
     KEY,
     PostgresqlOptions,
     _plain,
+    _values,
     columns_of,
     make_table,
     parse_postgresql_options,
+    reach_table,
     write_partition,
 )
 from support.postgresql import postgresql
@@ -58,6 +60,8 @@ def test_options(tmp_path: Path) -> None:
         ({"url": URL}, "option 'table' is missing"),
         ({"url": "mysql://x", "table": "t"}, "expected postgresql://user@host:port/database"),
         ({"url": URL, "table": "a.b.c"}, "invalid value 'a.b.c' for option 'table'"),
+        ({"url": URL, "table": "s." + 64 * "x"}, "for option 'table'; expected names of at most 63 bytes"),
+        ({"url": URL, "table": "t", "key": "id,id"}, "invalid value 'id,id' for option 'key'; expected names"),
         ({"url": URL, "table": "t", "key": "a,,b"}, "invalid value 'a,,b' for option 'key'"),
         ({"url": URL, "table": "t", "driver": "x"}, "unknown option 'driver'; expected one of url"),
         ({"url": URL, "table": "t", "passwordFile": "/none"}, "/none of option 'passwordFile' cannot be read"),
@@ -151,3 +155,17 @@ def test_rows_of_the_source_fit(server: str) -> None:
         write_partition(options, columns, iter([batch]))
     found = asked(server, "SELECT node, address, sequence, body, enqueued, path FROM whole")
     assert found == [("hub", "in", 7, b"\0\xff", at, ["a", "b"])]
+
+
+def test_a_database_that_cannot_be_reached_is_one_line_without_the_password() -> None:
+    for url in ("postgresql://ann:secret@[::1/db", "postgresql://ann:secret@127.0.0.1:1/db"):
+        with pytest.raises(HoldfastError, match=r"^table t of PostgreSQL: ") as caught:
+            reach_table(PostgresqlOptions(url=url, table=("t",)))
+        assert "secret" not in str(caught.value) and "\n" not in str(caught.value)
+        assert caught.value.__cause__ is None, "nor is it in what a traceback would show"
+
+
+def test_a_time_that_python_has_not_is_one_line() -> None:
+    times = pa.array([2**62], pa.timestamp("us", tz="UTC"))
+    with pytest.raises(HoldfastError, match=r"^column 'at': .*; expected times of the years 1 to 9999$"):
+        _values(pa.RecordBatch.from_arrays([times], names=["at"]), "at")

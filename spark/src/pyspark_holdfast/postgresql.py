@@ -45,6 +45,7 @@ NAMES: Final = ("url", "passwordFile", "table", "key", "checkpointLocation")
 KEY: Final = ("node", "address", "sequence")
 """What a row of the source is known by."""
 CONNECT_LIMIT_S: Final = 30
+NAME_BYTES_MAX: Final = 63
 ROWS_AT_ONCE: Final = 1_000
 
 TYPES: Final[Mapping[type[DataType], str]] = {
@@ -80,8 +81,14 @@ def parse_postgresql_options(options: Mapping[str, str]) -> PostgresqlOptions:
     table = tuple(given["table"].split("."))
     key = tuple(name.strip() for name in given["key"].split(",")) if "key" in given else KEY
     for option, names in (("table", table), ("key", key)):
-        if "" in names or (option == "table" and len(names) > 2):
-            raise ConfigError(f"invalid value {given[option]!r} for option {option!r}; expected names")
+        is_twice = option == "key" and len(set(names)) < len(names)
+        if "" in names or is_twice or (option == "table" and len(names) > 2):
+            raise ConfigError(f"invalid value {given[option]!r:.80} for option {option!r}; expected names")
+        if any(len(name.encode()) > NAME_BYTES_MAX for name in names):
+            raise ConfigError(
+                f"invalid value {given[option]!r:.80} for option {option!r}; expected names of at most "
+                f"{NAME_BYTES_MAX} bytes, of which PostgreSQL cuts longer ones"
+            )
     password = None
     if "passwordfile" in given:
         password = text_of("passwordFile", given["passwordfile"]).partition("\n")[0].rstrip("\r")
@@ -169,6 +176,11 @@ def make_table(options: PostgresqlOptions, columns: Mapping[str, str]) -> None:
     _in_transaction(options, make)
 
 
+def reach_table(options: PostgresqlOptions) -> None:
+    """Returns once the database has answered. Raises HoldfastError."""
+    _in_transaction(options, lambda connection, sql: connection.execute("SELECT 1"))
+
+
 def write_partition(options: PostgresqlOptions, columns: Mapping[str, str], batches: Iterator["RecordBatch"]) -> None:
     """Inserts the rows that are not there, all in one transaction. Raises HoldfastError, in one line."""
 
@@ -184,8 +196,7 @@ def write_partition(options: PostgresqlOptions, columns: Mapping[str, str], batc
             for batch in batches:
                 for start in range(0, batch.num_rows, ROWS_AT_ONCE):
                     part = batch.slice(start, ROWS_AT_ONCE)
-                    # Maps as dicts: as lists of pairs an empty one would be an empty list.
-                    values = [part.column(name).to_pylist(maps_as_pydicts="lossy") for name in columns]
+                    values = [_values(part, name) for name in columns]
                     for row in zip(*values, strict=True):
                         copy.write_row(
                             [_json(one) if is_json else one for one, is_json in zip(row, nested, strict=True)]
@@ -196,6 +207,15 @@ def write_partition(options: PostgresqlOptions, columns: Mapping[str, str], batc
         connection.execute(insert.format(sql.Identifier(*options.table), names, names, key, key))
 
     _in_transaction(options, write)
+
+
+def _values(part: "RecordBatch", name: str) -> list[Any]:
+    try:
+        # Maps as dicts: as lists of pairs an empty one would be an empty list.
+        found: list[Any] = part.column(name).to_pylist(maps_as_pydicts="lossy")
+    except (ValueError, OverflowError) as error:
+        raise HoldfastError(f"column {name!r}: {error}; expected times of the years 1 to 9999") from None
+    return found
 
 
 def _in_transaction(options: PostgresqlOptions, work: Callable[[Any, Any], None]) -> None:
@@ -209,8 +229,8 @@ def _in_transaction(options: PostgresqlOptions, work: Callable[[Any, Any], None]
         with psycopg.connect(options.url, connect_timeout=CONNECT_LIMIT_S, **more) as connection:
             work(connection, sql)
     except psycopg.Error as error:
-        said = " ".join(str(error).split())
-        raise HoldfastError(f"table {'.'.join(options.table)} of PostgreSQL: {said}") from error
+        said = " ".join(str(error).replace(options.url, "the option 'url'").split())  # it may have a password
+        raise HoldfastError(f"table {'.'.join(options.table)} of PostgreSQL: {said}") from None
 
 
 def _names(sql: Any, names: Any) -> Any:
