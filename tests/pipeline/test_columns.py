@@ -12,6 +12,7 @@ pytest.importorskip("pyarrow")
 pytest.importorskip("pyspark")
 
 import pyarrow as pa
+import pyarrow.parquet as parquet
 from hypothesis import given, settings
 from pyspark.sql.types import (
     ArrayType,
@@ -220,8 +221,6 @@ def test_it_ends_the_task_where_asked() -> None:
 
 
 def test_it_is_a_dead_letter_where_asked_once_whatever_is_read_again(tmp_path: Path) -> None:
-    import pyarrow.parquet as parquet
-
     table = DeadLetterTable(tmp_path / "dead", "q", "u-1")
     for _ in range(2):
         assert sequences(Unreadable("deadLetter", table)) == [1, 4]
@@ -229,6 +228,46 @@ def test_it_is_a_dead_letter_where_asked_once_whatever_is_read_again(tmp_path: P
     (row,) = parquet.read_table(str(tmp_path / "dead")).to_pylist()
     assert (row["address"], row["queue_uuid"], row["sequence"]) == ("q", "u-1", 3)
     assert (row["payload"], row["reason"]) == (b"\x00odd", "no format code")
+
+
+@pytest.mark.parametrize("size", [1_000, 1_001])
+def test_a_message_with_more_bytes_than_a_query_takes_is_set_aside(tmp_path: Path, size: int) -> None:
+    """All that goes into its columns counts; the others are rows as before."""
+    entries = [Entry(number, 5, Message(data=[bytes(count)])) for number, count in ((1, 10), (2, size), (3, 10))]
+    table = DeadLetterTable(tmp_path / "dead", "q", "u-1")
+
+    def read(unreadable: Unreadable) -> list[int]:
+        return [
+            n for batch in batches("q", iter(entries), 10, unreadable) for n in batch.column("sequence").to_pylist()
+        ]
+
+    kind = len("data")
+    wanted = [1, 2, 3] if size == 1_000 else [1, 3]
+    assert read(Unreadable("deadLetter", table, 1_000 + kind)) == wanted
+    assert read(Unreadable("deadLetter", table)) == [1, 2, 3]
+    if size > 1_000:
+        (row,) = parquet.read_table(str(tmp_path / "dead")).to_pylist()
+        assert row["sequence"] == 2 and Message.decode(row["payload"]).data == [bytes(size)]
+        assert row["reason"] == "its row would have 1005 bytes, more than maxMessageBytes, 1004"
+        with pytest.raises(HoldfastError, match="sequence 2: no row can tell it: its row would have 1005 bytes, more"):
+            read(Unreadable("fail", None, 1_000 + kind))
+
+
+def test_a_dead_letter_that_no_table_holds_is_a_file_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On disk before the row that names it; readers of the table pass over it."""
+    synced: list[str] = []
+    monkeypatch.setattr(dead_letters, "PAYLOAD_BYTES_MAX", 10)
+    monkeypatch.setattr(dead_letters, "sync_file", lambda path: synced.append(path.read_bytes()[:1].hex()))
+    table = DeadLetterTable(tmp_path, "q", "u-1")
+    for payload in (b"\x01" * 10, b"\x02" * 11):
+        for _ in range(2):
+            table.put(Entry(payload[0], None, None), payload, "too large")
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["_u-1-2.message", "u-1-1.parquet", "u-1-2.parquet"]
+    assert (tmp_path / "_u-1-2.message").read_bytes() == b"\x02" * 11
+    assert synced == ["50", "02", "50"], "the message, then the row: a file of Parquet begins with P"
+    rows = parquet.read_table(str(tmp_path)).sort_by("sequence").to_pylist()
+    assert [row["payload"] for row in rows] == [b"\x01" * 10, None]
+    assert rows[1]["reason"] == "too large; the message is the file _u-1-2.message"
 
 
 def test_a_dead_letter_s_directories_are_synced_also_where_another_task_wrote_it(

@@ -37,6 +37,8 @@ def test_what_is_done_with_the_unreadable() -> None:
     assert parse_options(LEAST).on_unreadable == "row"
     options = parse_options({**LEAST, "onUnreadable": "DeadLetter", "deadLetterPath": "/a/b"})
     assert (options.on_unreadable, options.dead_letter_path) == ("deadLetter", Path("/a/b"))
+    assert options.message_bytes_max is None
+    assert parse_options({**LEAST, "onUnreadable": "fail", "maxMessageBytes": "5"}).message_bytes_max == 5
 
 
 @pytest.mark.parametrize(
@@ -50,6 +52,8 @@ def test_what_is_done_with_the_unreadable() -> None:
         ({"onUnreadable": "skip"}, "expected one of row, fail, deadletter"),
         ({"onUnreadable": "deadLetter"}, "'deadLetterPath' belongs to onUnreadable=deadLetter; give both or neither"),
         ({"deadLetterPath": "/a"}, "'deadLetterPath' belongs to onUnreadable=deadLetter; give both or neither"),
+        ({"maxMessageBytes": "5"}, "option 'maxMessageBytes' needs onUnreadable=deadLetter or fail"),
+        ({"maxMessageBytes": "0", "onUnreadable": "fail"}, "invalid value '0' for option 'maxMessageBytes'"),
         ({"adress": "x"}, "adress"),
         ({"address": ""}, "address"),
         ({"url": "http://x"}, "with scheme 'http'; expected amqp://"),

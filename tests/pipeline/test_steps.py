@@ -54,7 +54,7 @@ class Rows(DataFrame):
         return 0
 
 
-ROWS = Rows(None, None)  # type: ignore[abstract]  # of which nothing is asked
+ROWS = Rows(None, None)
 
 
 @pytest.mark.parametrize(

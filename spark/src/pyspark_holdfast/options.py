@@ -25,7 +25,7 @@ NAMES: Final = (
     "sinkPath", "maxRowsPerTrigger", "bytesPerTrigger", "rowsPerPartition", "rowsPerBatch",
     "retrySeconds", "onUnreadable", "deadLetterPath", "failOnDataLoss", "startingOffsets", "maxOffsetsPerTrigger",
     "onNodeAway", "maxBytesPerTrigger", "minRowsPerTrigger", "minOffsetsPerTrigger", "maxDelaySeconds", "endingAt",
-    "subscribe", "startingTimestamp", "endingOffsets", "endingTimestamp", "maxTriggerDelay",
+    "subscribe", "startingTimestamp", "endingOffsets", "endingTimestamp", "maxTriggerDelay", "maxMessageBytes",
 )  # fmt: skip
 """As users write them; Spark does not tell case apart."""
 
@@ -78,9 +78,9 @@ class SourceOptions:
     holds, or takes at most `bytes_max`, which the node counts. With less than `rows_min` entries it waits, for at most
     `delay_s` after the batch before. A task reads `rows_per_partition` sequences; an Arrow batch holds at most
     `rows_per_batch` rows. `retry_s`: how long a node that cannot be reached is tried again before the query fails.
-    `on_unreadable`: row, fail or deadLetter, which has `dead_letter_path`. `on_node_away`, of several nodes: goOn,
-    fail or leaveOut. `begins`: whether `starting_from` was given. `ending_at`, of a batch query: a sequence, or a time;
-    neither is read.
+    `on_unreadable`: row, fail or deadLetter, which has `dead_letter_path`; the last two also for a message whose row
+    has more than `message_bytes_max` bytes. `on_node_away`, of several nodes: goOn, fail or leaveOut. `begins`: whether
+    `starting_from` was given. `ending_at`, of a batch query: a sequence, or a time; neither is read.
     """
 
     urls: tuple[Url, ...]
@@ -105,6 +105,7 @@ class SourceOptions:
     delay_s: float = 900.0
     begins: bool = False
     ending_at: int | datetime | None = None
+    message_bytes_max: int | None = None
 
     @property
     def url(self) -> Url:
@@ -149,6 +150,8 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
     on_unreadable = UNREADABLE[one_of("onUnreadable", given.get("onunreadable", "row"), tuple(UNREADABLE))]
     if (on_unreadable == "deadLetter") != ("deadletterpath" in given):
         raise ConfigError("option 'deadLetterPath' belongs to onUnreadable=deadLetter; give both or neither")
+    if "maxmessagebytes" in given and on_unreadable == "row":
+        raise ConfigError("option 'maxMessageBytes' needs onUnreadable=deadLetter or fail: no row tells such a message")
     on_node_away = AWAY[one_of("onNodeAway", given.get("onnodeaway", "goOn"), tuple(AWAY))]
     if on_node_away == "leaveOut" and "sinkpath" not in given:
         raise ConfigError(
@@ -183,6 +186,7 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
         delay_s=_delay(given),
         begins=any(name in given for name in ("startingfrom", "startingoffsets", "startingtimestamp")),
         ending_at=_end(given),
+        message_bytes_max=whole("maxMessageBytes", given, 1) if "maxmessagebytes" in given else None,
     )
 
 
