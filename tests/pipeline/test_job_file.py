@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,8 @@ def test_what_a_file_means(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     }
     assert sink_options(job) == {"path": str(tmp_path / "table"), "checkpointLocation": str(tmp_path / "place")}
     assert len(check_job(job).urls) == 2
+    job = read(tmp_path, 'checkpoint = "place"\n' + SOURCE + "startingFrom = 2026-11-29T18:00:00+01:00\n" + BUS)
+    assert check_job(job).starting_from == datetime(2026, 11, 29, 17, tzinfo=UTC)
     job = read(tmp_path, 'checkpoint = "place"\n' + SOURCE + BUS)
     assert sink_options(job) == {
         "url": "amqp://a:1", "address": "out", "stallSeconds": "5", "checkpointLocation": str(tmp_path / "place"),
@@ -126,6 +129,27 @@ def test_a_mistake_names_file_and_key(tmp_path: Path, text: str, said: str) -> N
             "step 1, columns: invalid value 'body' for names; expected a list of texts",
         ),
         (
+            SOURCE + PARQUET + '[[step]]\nfunction = "columns"\nnames = []\n',
+            "step 1, columns: invalid value [] for names; expected a list of texts, one at least",
+        ),
+        (
+            SOURCE + PARQUET + '[[step]]\nfunction = "counted"\nkey = ["a"]\nwindow_s = 0\n',
+            "step 1, counted: invalid value 0 for window_s; expected 0.001 to 1,000,000,000",
+        ),
+        (
+            SOURCE + PARQUET + '[[step]]\nfunction = "counted"\nkey = ["a"]\nwindow_s = 5\nlate_s = -1\n',
+            "step 1, counted: invalid value -1 for late_s; expected 0 to 1,000,000,000",
+        ),
+        (
+            SOURCE + PARQUET + '[[step]]\nfunction = "counted"\nkey = ["a"]\nwindow_s = nan\n',
+            "step 1, counted: invalid value nan for window_s; expected 0.001 to 1,000,000,000",
+        ),
+        (
+            SOURCE + PARQUET + '[[step]]\nfunction = "with_reference"\npath = "x"\non = ["a"]\nformat = "xml"\n',
+            "step 1, with_reference: invalid value 'xml' for format; expected one of parquet, json, csv",
+        ),
+        (SOURCE + "startingFrom = 2026-11-29\n" + PARQUET, "invalid value '2026-11-29' for option 'startingFrom'"),
+        (
             SOURCE + PARQUET + '[[step]]\nfunction = "without_repeats"\nkey = ["a"]\nwithin_s = "10"\n',
             "step 1, without_repeats: invalid value '10' for within_s; expected a number",
         ),
@@ -185,14 +209,14 @@ async def test_what_a_job_reads_and_writes_must_answer_before_spark_starts(
 
     bus = 'format = "holdfast"\nretrySeconds = 0\n'
     await ask(f'{bus}url = "{other}"\naddress = "out"')
-    with pytest.raises(ConfigError, match=f"^sink: the sink writes into queue 'in' at {other}, which the source reads"):
+    with pytest.raises(ConfigError, match=f"^the sink writes into queue 'in' at {other}, which the source reads"):
         await ask(f'{bus}url = "{other}"\naddress = "in"')
     with pytest.raises(NodeUnreachable, match=r"^sink: amqp://127.0.0.1:1: .*refused"):
         await ask(f'{bus}url = "amqp://127.0.0.1:1"\naddress = "out"')
     with pytest.raises(HoldfastError, match=r"^table t of PostgreSQL: .*refused"):
         await ask('format = "postgresql"\nurl = "postgresql://ann@127.0.0.1:1/x"\ntable = "t"')
     await node.stop()
-    with pytest.raises(NodeUnreachable, match=r"^amqp://127.0.0.1:"):
+    with pytest.raises(NodeUnreachable, match=r"^source: amqp://127.0.0.1:"):
         await ask(f'format = "parquet"\npath = "{tmp_path / "table"}"')
 
 

@@ -80,23 +80,25 @@ def reach(job: Job, options: SourceOptions) -> None:
     have answered. Raises HoldfastError: Spark would take half a minute before anybody heard of a mistake there."""
     names = []
     if len(options.urls) == 1:
-        link = NodeLink(options)
-        try:
-            names.append(link.name())
-        finally:
-            link.close()
+        names.append(_name_at("source", options))
     if job.sink.format == "postgresql":
         reach_table(parse_postgresql_options(sink_options(job)))
     if job.sink.format == "holdfast":
         sink = parse_sink_options(sink_options(job))
-        link = NodeLink(replace(options, urls=(sink.url,), ca_file=sink.ca_file), retry_s=sink.retry_s)
-        try:
-            if link.name() in names:
-                _check_apart(options, sink)
-        except (ConfigError, NodeUnreachable) as error:
-            raise type(error)(f"sink: {error}") from error
-        finally:
-            link.close()
+        own = replace(options, urls=(sink.url,), ca_file=sink.ca_file, retry_s=sink.retry_s)
+        if _name_at("sink", own) in names:
+            _check_apart(options, sink)
+
+
+def _name_at(part: str, options: SourceOptions) -> str:
+    """The name of the node of a part of a job, which its errors name."""
+    link = NodeLink(options)
+    try:
+        return link.name()
+    except (ConfigError, NodeUnreachable) as error:
+        raise type(error)(f"{part}: {error}") from error
+    finally:
+        link.close()
 
 
 def _check_apart(options: SourceOptions, sink: SinkOptions) -> None:

@@ -21,6 +21,8 @@ OWN: Final = (
 )  # fmt: skip
 """Of `cleaning.py`."""
 STEPS_MAX: Final = 100
+NUMBER_MAX: Final = 1_000_000_000
+"""The highest number that a function of ours takes."""
 
 
 class Kind(NamedTuple):
@@ -31,17 +33,21 @@ class Kind(NamedTuple):
 
 
 def _texts(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(one, str) for one in value)
+    return isinstance(value, list) and bool(value) and all(isinstance(one, str) for one in value)
 
 
 KINDS: Final[Mapping[Any, Kind]] = {
     str: Kind(lambda value: isinstance(value, str), "text"),
     int: Kind(lambda value: type(value) is int, "a whole number"),
     float: Kind(lambda value: type(value) in (int, float), "a number"),
-    Sequence[str]: Kind(_texts, "a list of texts"),
-    dict[str, str]: Kind(lambda value: isinstance(value, dict) and _texts([*value.values()]), "a table of texts"),
+    Sequence[str]: Kind(_texts, "a list of texts, one at least"),
+    dict[str, str]: Kind(
+        lambda value: isinstance(value, dict) and _texts([*value.values()]), "a table of texts, one at least"
+    ),
 }
 """By annotation; a function with others is called with what the file says."""
+REFERENCES: Final = ("parquet", "json", "csv")
+"""Formats of tables of references."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +73,21 @@ def check_steps(steps: Sequence[Step]) -> None:
                 raise ConfigError(
                     f"step {number}, {step.function}: invalid value {value!r} for {name}; expected {kind.expected}"
                 )
+            expected = _expected(name, value) if step.function in OWN else None
+            if expected is not None:
+                raise ConfigError(
+                    f"step {number}, {step.function}: invalid value {value!r} for {name}; expected {expected}"
+                )
+
+
+def _expected(name: str, value: Any) -> str | None:
+    """What an argument of a function of ours must be otherwise, though its type is right; None where it may be."""
+    if name == "format":
+        return None if value in REFERENCES else f"one of {', '.join(REFERENCES)}"
+    if not isinstance(value, (int, float)):
+        return None
+    least = 0 if name == "late_s" else 0.001 if name.endswith("_s") else 1
+    return None if least <= value <= NUMBER_MAX else f"{least:g} to {NUMBER_MAX:,}"
 
 
 def through(rows: "DataFrame", steps: Sequence[Step]) -> "DataFrame":
