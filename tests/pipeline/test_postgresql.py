@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,18 @@ import pytest
 pytest.importorskip("pyspark")
 
 import pyarrow as pa
-from pyspark.sql.types import IntegerType, LongType, MapType, NullType, StringType, StructField, StructType
+from pyspark.sql.types import (
+    ByteType,
+    DecimalType,
+    IntegerType,
+    LongType,
+    MapType,
+    NullType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+)
 
 from holdfast.errors import ConfigError, HoldfastError
 from pyspark_holdfast.columns import COLUMNS, arrow_schema
@@ -139,6 +151,36 @@ def test_a_table_without_the_key_and_a_server_that_is_away_are_told(server: str)
     away = PostgresqlOptions(url="postgresql://ann@127.0.0.1:1/db", table=("t",), key=("id",))
     with pytest.raises(HoldfastError, match="table t of PostgreSQL: connection failed"):
         make_table(away, SIMPLE)
+
+
+def test_a_user_who_may_make_no_tables_writes_into_one_that_is_there(server: str) -> None:
+    import psycopg
+
+    make_table(PostgresqlOptions(url=server, table=("granted",), key=("id",)), SIMPLE)
+    with psycopg.connect(server) as connection:
+        connection.execute("CREATE ROLE writer LOGIN")
+        connection.execute("GRANT SELECT, INSERT ON granted TO writer")
+        connection.execute("REVOKE CREATE ON SCHEMA public FROM PUBLIC")
+    writer = server.replace("ann@", "writer@")
+    options = PostgresqlOptions(url=writer, table=("granted",), key=("id",))
+    make_table(options, SIMPLE)
+    write_partition(options, SIMPLE, iter([rows(1, 2)]))
+    assert asked(server, "SELECT count(*) FROM granted") == [(2,)]
+    with pytest.raises(HoldfastError, match="table another of PostgreSQL: permission denied for schema public"):
+        make_table(PostgresqlOptions(url=writer, table=("another",), key=("id",)), SIMPLE)
+
+
+def test_numbers_and_times_keep_their_types(server: str) -> None:
+    schema = StructType([StructField("id", ByteType()), StructField("price", DecimalType(20, 3))])
+    columns = columns_of(schema.add("at", TimestampNTZType()), ("id",))
+    options = PostgresqlOptions(url=server, table=("typed",), key=("id",))
+    make_table(options, columns)
+    at, price = datetime(2026, 11, 29, 17), Decimal("12345678901234567.891")
+    batch = pa.record_batch({"id": pa.array([5], pa.int8()), "price": pa.array([price]), "at": pa.array([at])})
+    write_partition(options, columns, iter([batch]))
+    assert asked(server, "SELECT id, price, at, pg_typeof(at)::text FROM typed") == [
+        (5, price, at, "timestamp without time zone")
+    ]
 
 
 def test_rows_of_the_source_fit(server: str) -> None:

@@ -198,6 +198,14 @@ async def test_fewer_rows_than_the_node_has_are_told(start_node: StartNode) -> N
     await send(options_of(node), iter([batch(1, 10)]))
     with pytest.raises(HoldfastError, match="has number 10 of producer 'p-0', and this partition ends at 9: it was"):
         await send(options_of(node), iter([batch(1, 9)]), knows=True)
+    with pytest.raises(HoldfastError, match="has number 10 of producer 'p-0', and this partition ends at 0: it was"):
+        await send(options_of(node), iter([]), knows=True)
+    assert await send(options_of(node), iter([]), first=11, knows=True) == {}, "it had no rows before either"
+    by_column = parse_sink_options({"url": node.url})
+    with pytest.raises(
+        HoldfastError, match=r"queue 'q' .* has number 10 of producer 'p-0', and this partition ends at"
+    ):
+        await send(by_column, iter([batch(1, 3, address="other")]), first=5, knows=True)
 
 
 async def test_a_producer_that_the_node_has_forgotten_is_told(start_node: StartNode) -> None:

@@ -1,6 +1,7 @@
 """What the sink keeps in a query's checkpoint: where numbers begin, through crashes at any of its writes."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from holdfast.errors import ConfigError, StorageError
+from pyspark_holdfast import sink_state
 from pyspark_holdfast.sink_options import PRODUCER_BYTES_MAX, parse_sink_options
 from pyspark_holdfast.sink_state import DIRECTORY, Sent, SinkState
 
@@ -93,6 +95,22 @@ def test_another_producer_is_refused(tmp_path: Path) -> None:
     assert SinkState(place, "one").plan().producer == "one"
     with pytest.raises(ConfigError, match="was written as 'one', and this is 'two'"):
         SinkState(place, "two").plan()
+
+
+def test_both_files_are_on_disk_before_they_have_their_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name without its content would be a torn checkpoint; a name that is lost, a batch that is sent twice."""
+    place, done = checkpoint(tmp_path), []
+    rename = Path.rename
+    monkeypatch.setattr(sink_state, "sync_file", lambda path: done.append(f"sync {path.relative_to(tmp_path)}"))
+    monkeypatch.setattr(Path, "rename", lambda old, new: (done.append(f"to {new.name}"), rename(old, new))[1])
+    state = SinkState(place, None)
+    plan = state.plan()
+    state.begin(0)
+    state.end(plan, [Sent(0, {"a": 3})])
+    part = f"sync checkpoint/{DIRECTORY}/"
+    after = [f"sync checkpoint/{DIRECTORY}", "sync checkpoint"]
+    begun = [f"{part}.0.begun.{os.getpid()}", "to 0.begun", *after]
+    assert done == [*begun, f"{part}.0.{os.getpid()}", "to 0", *after]
 
 
 def test_what_cannot_be_written_is_said_in_a_line(tmp_path: Path) -> None:

@@ -21,8 +21,10 @@ from pyspark.sql.types import (
     ArrayType,
     BinaryType,
     BooleanType,
+    ByteType,
     DataType,
     DateType,
+    DecimalType,
     DoubleType,
     FloatType,
     IntegerType,
@@ -31,6 +33,7 @@ from pyspark.sql.types import (
     ShortType,
     StringType,
     StructType,
+    TimestampNTZType,
     TimestampType,
 )
 
@@ -49,9 +52,10 @@ NAME_BYTES_MAX: Final = 63
 ROWS_AT_ONCE: Final = 1_000
 
 TYPES: Final[Mapping[type[DataType], str]] = {
-    StringType: "text", BinaryType: "bytea", BooleanType: "boolean", ShortType: "smallint", IntegerType: "integer",
-    LongType: "bigint", FloatType: "real", DoubleType: "double precision", TimestampType: "timestamptz",
-    DateType: "date", MapType: "jsonb", ArrayType: "jsonb", StructType: "jsonb",
+    StringType: "text", BinaryType: "bytea", BooleanType: "boolean", ByteType: "smallint", ShortType: "smallint",
+    IntegerType: "integer", LongType: "bigint", FloatType: "real", DoubleType: "double precision",
+    DecimalType: "numeric", TimestampType: "timestamptz", TimestampNTZType: "timestamp", DateType: "date",
+    MapType: "jsonb", ArrayType: "jsonb", StructType: "jsonb",
 }  # fmt: skip
 
 
@@ -167,11 +171,15 @@ def make_table(options: PostgresqlOptions, columns: Mapping[str, str]) -> None:
     def make(connection: Any, sql: Any) -> None:
         fields = [sql.SQL("{} {}").format(sql.Identifier(name), sql.SQL(kind)) for name, kind in columns.items()]
         fields.append(sql.SQL("PRIMARY KEY ({})").format(_names(sql, options.key)))
+        table = sql.Identifier(*options.table)
+        there = connection.execute("SELECT to_regclass(%s)", (table.as_string(connection),)).fetchone()
+        if there[0] is not None:  # a user who may insert into it need not be one who may make tables
+            return
         text = sql.SQL("CREATE TABLE IF NOT EXISTS {} ({})")
         connection.execute("SET client_min_messages = warning")
         # Two that make a table at the same time meet in the catalogue, where one fails.
         connection.execute("SELECT pg_advisory_xact_lock(hashtext('holdfast-postgresql'))")
-        connection.execute(text.format(sql.Identifier(*options.table), sql.SQL(", ").join(fields)))
+        connection.execute(text.format(table, sql.SQL(", ").join(fields)))
 
     _in_transaction(options, make)
 

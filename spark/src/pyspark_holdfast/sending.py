@@ -123,9 +123,24 @@ class _Task:
                         await outflow.put(message)
                 for outflow in self._outflows.values():
                     await outflow.end()
+                if self._knows:
+                    await self._check_others(connection)
             except ConnectionFailed as error:
                 raise HoldfastError(f"{options.url}: {error}") from error
         return {address: outflow.count for address, outflow in self._outflows.items()}
+
+    async def _check_others(self, connection: Connection) -> None:
+        """Raises HoldfastError where there were rows for an address the first time, and are none now."""
+        named = self._options.address
+        for address in self._first if named is None else (named,):
+            if address not in self._outflows:
+                where, last = _where(self._options, address), self._first.get(address, 1) - 1
+                try:
+                    sender = await connection.sender(address, producer=self._producer)
+                    _check_fewer(where, sender, last)
+                    await sender.close()
+                except LinkError as error:
+                    raise _told(where, self._producer, error) from error
 
     def _rows_of(self, part: "RecordBatch") -> list[dict[str, Any]]:
         try:
@@ -206,13 +221,7 @@ class _Outflow:
         """Waits until the node has stored all of it."""
         while self._waiting:
             await self._settle_one()
-        last = self._first + self.count - 1
-        if self._sender.last_number > last:
-            raise HoldfastError(
-                f"{self._where}: the node has number {self._sender.last_number} of producer "
-                f"{self._sender.producer!r}, and this partition ends at {last}: it was computed again with fewer rows; "
-                "rows must be the same, and in the same order, each time"
-            )
+        _check_fewer(self._where, self._sender, self._first + self.count - 1)
         try:
             await self._sender.close()
         except LinkError as error:
@@ -258,6 +267,16 @@ class _Outflow:
             await asyncio.sleep(PAUSE_S)
             self._after_pause = len(self._waiting)
         await self._submit(message, number)
+
+
+def _check_fewer(where: str, sender: Sender, last: int) -> None:
+    """Raises HoldfastError where the node has more of a partition than this attempt, whose last number is `last`."""
+    if sender.last_number > last:
+        raise HoldfastError(
+            f"{where}: the node has number {sender.last_number} of producer {sender.producer!r}, and this partition "
+            f"ends at {last}: it was computed again with fewer rows; rows must be the same, and in the same order, "
+            "each time"
+        )
 
 
 def _told(where: str, producer: str | None, error: HoldfastError) -> HoldfastError:
