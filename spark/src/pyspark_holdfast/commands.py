@@ -272,10 +272,10 @@ def _batch_log(file: str | None) -> Iterator[None]:
     if file is None:
         yield
         return
-    from pyspark_holdfast.batch_log import LOGGER
+    from pyspark_holdfast.batch_log import LOGGER, BatchFile
 
     try:
-        handler = logging.FileHandler(file, encoding="utf-8")
+        handler = BatchFile(file)
     except OSError as error:
         reason = error.strerror or str(error)
         text = f"invalid value {file} for --batch-log ({reason}); expected a file that can be written"
