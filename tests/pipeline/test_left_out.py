@@ -312,6 +312,7 @@ def test_files_of_two_subscriptions_and_batches_are_told_apart(tmp_path: Path) -
     mine.leave(3, {"a/x": Part("u", ((1, 3),)), "a/y": Part("w", ((5, 6),))})
     theirs.leave(3, {"a/x": Part("u", ((8, 9),))})
     assert mine.of(3) == {"a/x": Part("u", ((1, 3),)), "a/y": Part("w", ((5, 6),))} and mine.of(2) == {}
+    assert theirs.of(3) == {"a/x": Part("u", ((8, 9),))}
     line = Offset("s", {}, {}, {"a/x": Part("u", ((7, 8),)), "a/y": Part("former", ((1, 2),))})
     assert mine.after(3, [line]) == {"a/x": Part("u", ((1, 3), (7, 8))), "a/y": Part("w", ((5, 6),))}
     mine.forget(3)

@@ -289,14 +289,15 @@ def test_a_bounded_number_of_gaps_is_told_apart() -> None:
     gaps.tell(FakeBus.__new__(FakeBus), fail_on_data_loss=True)  # nobody to ask without a subscription
 
 
-def test_a_store_put_back_is_refused(tmp_path: Path, queue: FakeQueue) -> None:
+@pytest.mark.parametrize("more", [1, 3])
+def test_a_store_put_back_is_refused(tmp_path: Path, queue: FakeQueue, more: int) -> None:
     queue.put(4)
     kept = queue.path.read_bytes()
     query = MiniSpark(tmp_path, queue.path, 2, never)
-    queue.put(3)
+    queue.put(more)
     query.run()
     queue.path.write_bytes(kept)
-    with pytest.raises(ConfigError, match="put back"):
+    with pytest.raises(ConfigError, match=f"it is at {5 + more}, .* ends at 5: the node's store was put back"):
         query.run()
 
 
