@@ -411,3 +411,17 @@ def test_keys_that_begin_like_a_type_keep_the_widths_of_their_values() -> None:
         data=[b""],
     )
     assert bare(message_of_row(row_of(message))) == bare(message)
+
+
+@pytest.mark.parametrize(
+    ("column", "key", "kind"),
+    [
+        ("annotations", '"a"', str),
+        ("application_properties", '{"amqp:symbol": "a"}', Symbol),
+        ("annotations", "5", int),
+    ],
+)
+def test_keys_of_another_type_than_the_section_has_stay_of_it(column: str, key: str, kind: type) -> None:
+    message = message_of_row({f"{column}_json": f'{{"amqp:map": [[{key}, 1]]}}'})
+    (found,) = (message.message_annotations or message.application_properties or {}).keys()
+    assert type(found) is kind

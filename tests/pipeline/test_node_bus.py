@@ -146,10 +146,12 @@ def test_an_earlier_node_that_counts_no_bytes_is_told() -> None:
         (lambda bus: bus.advance(LEASE, 5), {"advanced": None}, "advanced"),
         (lambda bus: bus.place(), {"queue_uuid": "u", "advanced": 1, "head": 1, "lease_epoch": 1}, "tail"),
         (lambda bus: bus.bounds(), {"uuid": "u", "next_sequence": True}, "next_sequence"),
+        (lambda bus: bus.bounds(), {"next_sequence": 5}, "uuid"),
+        (lambda bus: bus.place(), {"advanced": 1, "head": 1, "tail": 1, "lease_epoch": 1}, "queue_uuid"),
         (lambda bus: bus.gaps(LEASE, [(1, 2)]), {"expired": 1}, "dropped"),
     ],
 )
-def test_an_answer_without_a_number_is_one_line(
+def test_an_answer_without_what_is_needed_is_one_line(
     call: Callable[[Any], object], answer: dict[str, Any], name: str
 ) -> None:
     with pytest.raises(HoldfastError, match=rf"^queue 'q' at amqp://hub:1: .* answer .* {name!r}; expected") as caught:

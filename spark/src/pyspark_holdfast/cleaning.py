@@ -133,9 +133,9 @@ def sorted_batches(batches: "Iterable[RecordBatch]", by: Sequence[str]) -> "Iter
     if there:
         table = pa.Table.from_batches(there)
         keys = {}
-        for name in by:
-            keys[f"{name} is there"] = table.column(name).is_valid()  # false is the first
-            keys[name] = table.column(name)
+        for number, name in enumerate(by):
+            keys[f"there {number}"] = table.column(name).is_valid()  # false is the first
+            keys[f"value {number}"] = table.column(name)
         yield from table.take(compute.sort_indices(pa.table(keys), [(key, "ascending") for key in keys])).to_batches()
 
 

@@ -63,6 +63,7 @@ def ingest(args: argparse.Namespace) -> int:
         bus.reach()  # Spark would take half a minute before anybody heard of a mistake there
     finally:
         bus.close()
+        draw("")
     from pyspark_holdfast.queries import Progress
 
     def work(spark: "SparkSession", stop: threading.Event) -> Progress:
@@ -109,6 +110,8 @@ def run(args: argparse.Namespace) -> int:
         reach(job, options)
     except ConfigError as error:
         raise ConfigError(f"{args.file}: {error}") from None
+    finally:
+        draw("")
 
     def work(spark: "SparkSession", stop: threading.Event) -> Progress:
         return run_job(spark, job, stop, _draw_progress, available_now=args.available_now)

@@ -149,7 +149,7 @@ class NodeBus:
         answer = self._manage("READ", QUEUE, self._options.address, {})
         # A node that does not tell the head has entries from 1 on, as far as we know: tasks may find nothing.
         head = self._number(answer, "head") if "head" in answer else 1
-        return Position(str(answer.get("uuid")), head, head, self._number(answer, "next_sequence"), 0)
+        return Position(self._uuid(answer, "uuid"), head, head, self._number(answer, "next_sequence"), 0)
 
     def peek(self, lease: Lease, start: int, rows_max: int | None, bytes_max: int | None) -> Window:
         arguments: dict[str, Any] = {"start": start}
@@ -223,9 +223,16 @@ class NodeBus:
             raise HoldfastError(f"{self._where()}: the node's answer has {value!r:.80} as {name!r}; expected a number")
         return int(value)
 
+    def _uuid(self, answer: dict[str, Any], name: str) -> str:
+        if not answer.get(name):
+            raise HoldfastError(
+                f"{self._where()}: the node's answer has nothing as {name!r}; expected the queue's UUID"
+            )
+        return str(answer[name])
+
     def _position(self, answer: dict[str, Any]) -> Position:
         numbers = (self._number(answer, name) for name in ("advanced", "head", "tail", "lease_epoch"))
-        return Position(str(answer.get("queue_uuid")), *numbers)
+        return Position(self._uuid(answer, "queue_uuid"), *numbers)
 
     # ------------------------------------------------------------------------------------------------ reading
 
