@@ -1,5 +1,6 @@
 """The source's options: what is accepted, what is refused, and where a password may not show."""
 
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -7,7 +8,10 @@ import pytest
 
 from holdfast.client.network.url import Url
 from holdfast.errors import ConfigError
-from pyspark_holdfast.options import local_path, parse_options
+from pyspark_holdfast import postgresql
+from pyspark_holdfast.option_hints import SINK_HINTS, SOURCE_HINTS
+from pyspark_holdfast.options import NAMES, local_path, parse_options
+from pyspark_holdfast.sink_options import SINK_NAMES
 
 LEAST = {"url": "amqp://127.0.0.1:5672", "address": "flights"}
 
@@ -54,7 +58,16 @@ def test_what_is_done_with_the_unreadable() -> None:
         ({"deadLetterPath": "/a"}, "'deadLetterPath' belongs to onUnreadable=deadLetter; give both or neither"),
         ({"maxMessageBytes": "5"}, "option 'maxMessageBytes' needs onUnreadable=deadLetter or fail"),
         ({"maxMessageBytes": "0", "onUnreadable": "fail"}, "invalid value '0' for option 'maxMessageBytes'"),
-        ({"adress": "x"}, "adress"),
+        ({"adress": "x"}, "unknown option 'adress'; expected one of url, urlFile"),
+        (
+            {"SUBSCRIBEPATTERN": "a.*"},
+            "option 'subscribePattern': there are no regular expressions; give 'address', in",
+        ),
+        ({"path": "flights"}, "option 'path': load() takes none; give the queue as option 'address'"),
+        (
+            {"checkpointLocation": "/c"},
+            "option 'checkpointLocation': it is the writer's; give the source the same path",
+        ),
         ({"address": ""}, "address"),
         ({"url": "http://x"}, "with scheme 'http'; expected amqp://"),
         ({"url": "amqp://"}, "option 'url': invalid URL 'amqp://', without a host; expected amqp://"),
@@ -181,3 +194,11 @@ def test_paths() -> None:
     assert local_path("checkpoint", "file:///a#b?c") == Path("/a#b?c")
     assert local_path("checkpoint", "/a/b") == Path("/a/b")
     assert local_path("checkpoint", "a").is_absolute()
+
+
+def test_no_hint_hides_an_option() -> None:
+    for names, hints in ((NAMES, SOURCE_HINTS), (SINK_NAMES, SINK_HINTS), (postgresql.NAMES, postgresql.HINTS)):
+        assert not {name.lower() for name in names} & {name.lower() for name in hints}
+        for hint in hints.values():
+            for name in re.findall(r"'(\w+)'", hint):
+                assert name in names, "what a hint names is an option"

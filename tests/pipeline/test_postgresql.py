@@ -70,12 +70,13 @@ def test_options(tmp_path: Path) -> None:
     [
         ({"table": "t"}, "option 'url' is missing"),
         ({"url": URL}, "option 'table' is missing"),
+        ({"url": URL, "dbTable": "t"}, "option 'dbtable': it is that of Spark's JDBC source; give 'table'"),
         ({"url": "mysql://x", "table": "t"}, "expected postgresql://user@host:port/database"),
         ({"url": URL, "table": "a.b.c"}, "invalid value 'a.b.c' for option 'table'"),
         ({"url": URL, "table": "s." + 64 * "x"}, "for option 'table'; expected names of at most 63 bytes"),
         ({"url": URL, "table": "t", "key": "id,id"}, "invalid value 'id,id' for option 'key'; expected names"),
         ({"url": URL, "table": "t", "key": "a,,b"}, "invalid value 'a,,b' for option 'key'"),
-        ({"url": URL, "table": "t", "driver": "x"}, "unknown option 'driver'; expected one of url"),
+        ({"url": URL, "table": "t", "drive": "x"}, "unknown option 'drive'; expected one of url"),
         ({"url": URL, "table": "t", "passwordFile": "/none"}, "/none of option 'passwordFile' cannot be read"),
     ],
 )

@@ -141,6 +141,7 @@ def test_options_of_the_sink(tmp_path: Path) -> None:
     ("changed", "said"),
     [
         ({"adress": "x"}, "unknown option 'adress'; expected one of url, urlFile"),
+        ({"Topic": "x"}, "option 'topic': give 'address', or a column of that name"),
         ({"urlFile": "/nowhere"}, "exactly one"),
         ({"producer": "p" * (PRODUCER_BYTES_MAX + 1)}, "for option 'producer'; expected at most 128 bytes"),
         ({"stallSeconds": "0"}, "invalid value '0' for option 'stallSeconds'"),

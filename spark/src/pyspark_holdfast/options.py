@@ -16,6 +16,7 @@ from holdfast.errors import ConfigError
 from holdfast.units import MIB
 from pyspark_holdfast.addresses import Address, addresses_of, escaped, listed
 from pyspark_holdfast.bus import Start
+from pyspark_holdfast.option_hints import SOURCE_HINTS, check_known
 
 STARTS: Final = ("first", "next")
 MODES: Final = ("take", "copy")
@@ -45,10 +46,6 @@ SAME: Final = {
     "maxTriggerDelay": "maxDelaySeconds",
 }
 """Names of Spark's Kafka source for options that mean the same here."""
-
-FORMER: Final = {
-    "leaseSeconds": "it was removed, since it had no effect: a query that starts fences the one before it at once",
-}
 
 ROWS_PER_BATCH_MAX: Final = 100_000
 EPOCH_YEAR: Final = 1970
@@ -131,14 +128,7 @@ class SourceOptions:
 def parse_options(options: Mapping[str, str]) -> SourceOptions:
     """`options` as Spark gives them, in any case. Raises ConfigError at the first wrong one."""
     given = {key.lower(): value for key, value in options.items()}
-    known = {name.lower() for name in NAMES}
-    former = {name.lower(): (name, reason) for name, reason in FORMER.items()}
-    for key in given:
-        if key in former:
-            name, reason = former[key]
-            raise ConfigError(f"option {name!r}: {reason}")
-        if key not in known:
-            raise ConfigError(f"unknown option {key!r}; expected one of {', '.join(NAMES)}")
+    check_known(given, NAMES, SOURCE_HINTS)
     for other in dict.fromkeys(SAME.values()):
         names = [name for name in (other, *(one for one in SAME if SAME[one] == other)) if name.lower() in given]
         if len(names) > 1:

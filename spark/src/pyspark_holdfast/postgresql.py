@@ -38,6 +38,7 @@ from pyspark.sql.types import (
 )
 
 from holdfast.errors import ConfigError, HoldfastError
+from pyspark_holdfast.option_hints import check_known
 from pyspark_holdfast.options import text_of
 
 if TYPE_CHECKING:
@@ -45,6 +46,13 @@ if TYPE_CHECKING:
 
 FORMAT: Final = "holdfast-postgresql"
 NAMES: Final = ("url", "passwordFile", "table", "key", "checkpointLocation")
+HINTS: Final = {
+    "dbtable": "it is that of Spark's JDBC source; give 'table'",
+    "user": "give it in 'url', postgresql://USER@host/database",
+    "password": "give 'passwordFile', a file with it in the first line",
+    "driver": "there is none; leave it out",
+    "path": "start() and save() take none; give 'table'",
+}
 KEY: Final = ("node", "address", "sequence")
 """What a row of the source is known by."""
 CONNECT_LIMIT_S: Final = 30
@@ -73,10 +81,7 @@ class PostgresqlOptions:
 def parse_postgresql_options(options: Mapping[str, str]) -> PostgresqlOptions:
     """`options` as Spark gives them, in any case. Raises ConfigError at the first wrong one."""
     given = {key.lower(): value for key, value in options.items()}
-    known = {name.lower() for name in NAMES}
-    for name in given:
-        if name not in known:
-            raise ConfigError(f"unknown option {name!r}; expected one of {', '.join(NAMES)}")
+    check_known(given, NAMES, HINTS)
     for name in ("url", "table"):
         if not given.get(name):
             raise ConfigError(f"option {name!r} is missing; expected that of the PostgreSQL sink")
