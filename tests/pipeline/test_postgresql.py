@@ -171,6 +171,25 @@ def test_a_user_who_may_make_no_tables_writes_into_one_that_is_there(server: str
         make_table(PostgresqlOptions(url=writer, table=("another",), key=("id",)), SIMPLE)
 
 
+def test_rows_are_synced_though_the_user_s_transactions_are_not(server: str) -> None:
+    """The node lets messages go once Spark has the batch for done."""
+    import psycopg
+
+    options = PostgresqlOptions(url=server, table=("synced",), key=("id",))
+    make_table(options, SIMPLE)
+    with psycopg.connect(server) as connection:
+        connection.execute("ALTER ROLE ann SET synchronous_commit = off")
+        connection.execute("CREATE TABLE seen (setting text)")
+        connection.execute(
+            "CREATE FUNCTION see() RETURNS trigger LANGUAGE plpgsql AS "
+            "$$ BEGIN INSERT INTO seen VALUES (current_setting('synchronous_commit')); RETURN NULL; END $$"
+        )
+        connection.execute("CREATE TRIGGER see AFTER INSERT ON synced EXECUTE FUNCTION see()")
+    assert asked(server, "SELECT current_setting('synchronous_commit')") == [("off",)]
+    write_partition(options, SIMPLE, iter([rows(1)]))
+    assert asked(server, "SELECT setting FROM seen") == [("on",)]
+
+
 def test_numbers_and_times_keep_their_types(server: str) -> None:
     schema = StructType([StructField("id", ByteType()), StructField("price", DecimalType(20, 3))])
     columns = columns_of(schema.add("at", TimestampNTZType()), ("id",))

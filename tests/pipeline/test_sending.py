@@ -12,7 +12,7 @@ pytest.importorskip("pyarrow")
 
 import pyarrow as pa
 
-from holdfast.client import connect
+from holdfast.client import Accepted, Message, Outcome, Released, connect
 from holdfast.errors import ConfigError, HoldfastError
 from pyspark_holdfast import sending
 from pyspark_holdfast.sending import check_numbers, send_partition
@@ -76,7 +76,7 @@ async def test_a_task_that_is_computed_again_sends_what_is_missing(start_node: S
         await send(options, failing(batch(1, done)))
     for _ in range(2):
         assert await send(options, iter([batch(1, 2_000)]), knows=True) == {"q": 2_000}
-    assert await send(options, iter([batch(2_001, 2_100)]), first=2_001) == {"q": 100}
+    assert await send(options, iter([batch(2_001, 2_100)]), first=2_001, knows=True) == {"q": 100}
     assert await bodies(node) == list(range(1, 2_101))
 
 
@@ -191,6 +191,41 @@ async def test_a_full_queue_is_waited_for_told_and_given_up(
                 break
     assert await sent == {"q": 10}
     assert sorted(found) == list(range(1, 11))
+
+
+class Returning:
+    """A sender at a node that gives all back once."""
+
+    producer, address, last_number = "p-0", "q", 0
+
+    def __init__(self) -> None:
+        self.numbers: list[int] = []
+
+    async def submit(self, message: Message, *, number: int) -> "asyncio.Future[Outcome]":
+        future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        future.set_result(Accepted() if number in self.numbers else Released())
+        self.numbers.append(number)
+        return future
+
+    async def close(self) -> None:
+        return
+
+
+async def test_messages_that_are_given_back_together_share_one_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pause for each would make minutes of a thousand."""
+    pauses: list[float] = []
+
+    async def sleep(pause_s: float) -> None:
+        pauses.append(pause_s)
+
+    monkeypatch.setattr(sending.asyncio, "sleep", sleep)
+    sender = Returning()
+    outflow = sending._Outflow(sender, "queue 'q'", 0, 1, None)  # type: ignore[arg-type]  # it has what is asked of one
+    for number in range(1, 6):
+        outflow._waiting.append((await sender.submit(Message(), number=number), Message(), number))
+        outflow.count += 1
+    await outflow.end()
+    assert sender.numbers == [1, 2, 3, 4, 5] * 2 and pauses == [sending.PAUSE_S]
 
 
 async def test_fewer_rows_than_the_node_has_are_told(start_node: StartNode) -> None:
