@@ -39,6 +39,18 @@ def test_it_is_there(path: str, name: str) -> None:
     assert name in functions_of(ROOT / path)
 
 
+def test_each_row_beside_other_connectors_names_tests_that_are_there() -> None:
+    """But what Holdfast has not: partitions to be chosen, a place for each queue, other languages."""
+    text = (ROOT / "docs" / "spark-connectors.md").read_text(encoding="utf-8")
+    for path, name in re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", text):
+        assert name in functions_of(ROOT / path), (path, name)
+    rows = re.findall(r"^\| ([a-z][^|]*) \|", text, re.MULTILINE)
+    assert re.findall(r"^- ([^:]*): *`?", text, re.MULTILINE) == [row for row in rows if row not in WITHOUT]
+
+
+WITHOUT = ("some partitions", "begin apart in each", "languages")
+
+
 def test_drills_name_tests_that_are_there() -> None:
     """Each drill has one; a name without a file is one of the drills on processes, all of which are named."""
     text = (ROOT / "docs" / "drills.md").read_text(encoding="utf-8")

@@ -13,8 +13,9 @@ from concurrent.futures import Future
 import pytest
 
 from client.fake_broker import FakeBroker, closed_port
-from holdfast.client import ConnectionEnded
+from holdfast.client import ConnectionEnded, blocking
 from holdfast.client.blocking import BlockingConnection, Entry
+from holdfast.client.receive.receiver import Receiver
 from holdfast.errors import HoldfastError, LocalProtocolError
 from support.process import killed_at_the_end
 
@@ -80,6 +81,26 @@ async def test_a_range_that_is_read_beyond_the_connections_end_starts_nothing(
         return [thread.name for thread in threading.enumerate()]
 
     assert "holdfast-client" not in await asyncio.wait_for(asyncio.to_thread(read), 30)
+
+
+@pytest.mark.parametrize(("size", "asked"), [(1, 40), (1_000, 10), (50_000, 1)])
+async def test_a_range_has_few_large_messages_ahead_of_its_reader(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch, size: int, asked: int
+) -> None:
+    """It asks for little before it knows what comes."""
+    monkeypatch.setattr(blocking, "CREDIT", 40)
+    monkeypatch.setattr(blocking, "READ_BYTES_MAX", 10_900)
+    told: list[int] = []
+    real = Receiver.ask_for
+    monkeypatch.setattr(Receiver, "ask_for", lambda receiver, credit: (told.append(credit), real(receiver, credit))[1])
+    broker.put("q", *[bytes(size) for _ in range(100)])
+
+    def read() -> list[int]:
+        with BlockingConnection(broker.url) as connection:
+            return [entry.sequence for entries in connection.read_range("q", 1, 101) for entry in entries]
+
+    assert await asyncio.wait_for(asyncio.to_thread(read), 30) == list(range(1, 101))
+    assert told[0] == blocking.FIRST_CREDIT and set(told[1:]) == {asked}
 
 
 async def in_time(work: Callable[[], None]) -> None:
@@ -164,7 +185,7 @@ async def test_a_call_in_the_connections_own_thread_is_an_error_at_once(name: st
 
 LEFT_OPEN = """
 import sys
-from holdfast.client import ConnectionEnded
+from holdfast.client import ConnectionEnded, blocking
 from holdfast.client.blocking import BlockingConnection
 
 class Late:

@@ -64,3 +64,11 @@ def test_a_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
         _batch_log(str(tmp_path)),
     ):
         pass
+
+
+def test_a_disk_that_is_full_is_told_once_and_ends_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    with _batch_log("/dev/full"):
+        for _ in range(3):
+            BatchLog().onQueryProgress(SimpleNamespace(progress=progress((offset(x=5), offset(x=7)))))  # type: ignore[arg-type]
+    said = capsys.readouterr().err
+    assert said == "holdfast pipeline: batches are not written to /dev/full any more (No space left on device)\n"

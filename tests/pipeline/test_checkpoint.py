@@ -98,6 +98,17 @@ def test_another_subscriptions_checkpoint_is_refused(tmp_path: Path) -> None:
         Checkpoint(tmp_path, "s").proven()
 
 
+def test_it_is_seen_before_a_run_whose_it_is(tmp_path: Path) -> None:
+    checkpoint = Checkpoint(tmp_path, "s")
+    checkpoint.check()
+    batch(tmp_path, 0, 5)
+    checkpoint.check()
+    batch(tmp_path, 1, 5, done=False, sub="other")
+    with pytest.raises(ConfigError, match=r"offsets/1 holds no place of subscription 's'; give the checkpointLocation"):
+        checkpoint.check()
+    assert checkpoint.proven() == Proven(0, [ends(5)])
+
+
 def test_the_proof_is_synced_with_its_directories(tmp_path: Path, synced: list[str]) -> None:
     root = tmp_path / "c"
     batch(root, 0, 5)
@@ -148,6 +159,26 @@ def test_a_compacted_log_is_synced_with_what_it_took_over(tmp_path: Path, synced
     checkpoint.make_durable(Proven(2, [ends(12)]), above(5))
     assert {str(out / name) for name in ("b", "c")} <= set(synced)
     assert SinkLog(out).files() == [out / "a", out / "b", out / "c"]
+
+
+def test_hadoops_checksums_are_synced_with_their_files(tmp_path: Path, synced: list[str]) -> None:
+    """A file whose checksum was torn off by a power loss is one that Spark refuses to read."""
+    root, out = tmp_path / "c", tmp_path / "out"
+    batch(root, 0, 5)
+    sink_batch(out, 0, "a")
+    (root / "metadata").write_text("{}")
+    files = [
+        root / "metadata",
+        root / "offsets" / "0",
+        root / "commits" / "0",
+        out / "a",
+        out / "_spark_metadata" / "0",
+    ]
+    sums = [file.with_name(f".{file.name}.crc") for file in files]
+    for one in sums:
+        one.write_text("sum")
+    Checkpoint(root, "s", SinkLog(out)).make_durable(Proven(0, [ends(5)]), above(1))
+    assert {*map(str, files), *map(str, sums)} <= set(synced)
 
 
 def test_a_data_file_that_is_gone_stops_the_release(tmp_path: Path) -> None:

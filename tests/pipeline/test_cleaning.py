@@ -10,6 +10,8 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+import pyarrow as pa
+
 from holdfast.errors import ConfigError
 from pyspark_holdfast import cleaning
 from pyspark_holdfast.queries import Progress as Counts
@@ -80,6 +82,8 @@ def test_references_are_added_and_a_key_that_is_there_twice_is_refused(spark: "S
         cleaning.with_reference(rows, str(tmp_path / "twice.csv"), ["tag"], format="csv")
     with pytest.raises(ConfigError, match="step 1, in_order: no column 'size'; expected some of tag, at, place"):
         through(rows, [Step("in_order", {"by": ["size"]})])
+    with pytest.raises(ConfigError, match="in_order: column 'm' is of type map, which has no order"):
+        through(rows.selectExpr("map(tag, at) AS m"), [Step("in_order", {"by": ["m"]})])
 
 
 def test_fields_of_messages_become_columns(spark: "SparkSession") -> None:
@@ -89,6 +93,18 @@ def test_fields_of_messages_become_columns(spark: "SparkSession") -> None:
     )
     found = cleaning.with_fields(made, {"tag": "string", "rssi": "double"}).select("tag", "rssi").collect()
     assert [(row["tag"], row["rssi"]) for row in found] == [("a", -60.5), ("b", None)]
+
+
+def test_rows_of_a_partition_are_sorted_nulls_first_and_else_stay_in_their_order() -> None:
+    def batch(*rows: tuple[str | None, int]) -> "pa.RecordBatch":
+        return pa.RecordBatch.from_pylist([{"a": a, "n": n} for a, n in rows], pa.schema({"a": "string", "n": "int64"}))
+
+    given = [batch(("b", 2), (None, 1)), batch(), batch(("a", 3), ("b", 1), ("a", 0))]
+    found = [tuple(row.values()) for part in cleaning.sorted_batches(iter(given), ["a"]) for row in part.to_pylist()]
+    assert found == [(None, 1), ("a", 3), ("a", 0), ("b", 2), ("b", 1)]
+    (both,) = cleaning.sorted_batches(iter(given[-1:]), ["a", "n"])
+    assert both.column("n").to_pylist() == [0, 3, 1]
+    assert list(cleaning.sorted_batches(iter([]), ["a"])) == []
 
 
 def test_every_function_is_a_step() -> None:

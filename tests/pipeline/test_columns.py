@@ -9,8 +9,27 @@ from uuid import UUID
 import pytest
 
 pytest.importorskip("pyarrow")
+pytest.importorskip("pyspark")
 
+import pyarrow as pa
+import pyarrow.parquet as parquet
 from hypothesis import given, settings
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    LongType,
+    MapType,
+    NullType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
 from client.test_message_json import bare, messages
 from holdfast.amqp.wire.types import (
@@ -202,8 +221,6 @@ def test_it_ends_the_task_where_asked() -> None:
 
 
 def test_it_is_a_dead_letter_where_asked_once_whatever_is_read_again(tmp_path: Path) -> None:
-    import pyarrow.parquet as parquet
-
     table = DeadLetterTable(tmp_path / "dead", "q", "u-1")
     for _ in range(2):
         assert sequences(Unreadable("deadLetter", table)) == [1, 4]
@@ -211,6 +228,46 @@ def test_it_is_a_dead_letter_where_asked_once_whatever_is_read_again(tmp_path: P
     (row,) = parquet.read_table(str(tmp_path / "dead")).to_pylist()
     assert (row["address"], row["queue_uuid"], row["sequence"]) == ("q", "u-1", 3)
     assert (row["payload"], row["reason"]) == (b"\x00odd", "no format code")
+
+
+@pytest.mark.parametrize("size", [1_000, 1_001])
+def test_a_message_with_more_bytes_than_a_query_takes_is_set_aside(tmp_path: Path, size: int) -> None:
+    """All that goes into its columns counts; the others are rows as before."""
+    entries = [Entry(number, 5, Message(data=[bytes(count)])) for number, count in ((1, 10), (2, size), (3, 10))]
+    table = DeadLetterTable(tmp_path / "dead", "q", "u-1")
+
+    def read(unreadable: Unreadable) -> list[int]:
+        return [
+            n for batch in batches("q", iter(entries), 10, unreadable) for n in batch.column("sequence").to_pylist()
+        ]
+
+    kind = len("data")
+    wanted = [1, 2, 3] if size == 1_000 else [1, 3]
+    assert read(Unreadable("deadLetter", table, 1_000 + kind)) == wanted
+    assert read(Unreadable("deadLetter", table)) == [1, 2, 3]
+    if size > 1_000:
+        (row,) = parquet.read_table(str(tmp_path / "dead")).to_pylist()
+        assert row["sequence"] == 2 and Message.decode(row["payload"]).data == [bytes(size)]
+        assert row["reason"] == "its row would have 1005 bytes, more than maxMessageBytes, 1004"
+        with pytest.raises(HoldfastError, match="sequence 2: no row can tell it: its row would have 1005 bytes, more"):
+            read(Unreadable("fail", None, 1_000 + kind))
+
+
+def test_a_dead_letter_that_no_table_holds_is_a_file_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On disk before the row that names it; readers of the table pass over it."""
+    synced: list[str] = []
+    monkeypatch.setattr(dead_letters, "PAYLOAD_BYTES_MAX", 10)
+    monkeypatch.setattr(dead_letters, "sync_file", lambda path: synced.append(path.read_bytes()[:1].hex()))
+    table = DeadLetterTable(tmp_path, "q", "u-1")
+    for payload in (b"\x01" * 10, b"\x02" * 11):
+        for _ in range(2):
+            table.put(Entry(payload[0], None, None), payload, "too large")
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["_u-1-2.message", "u-1-1.parquet", "u-1-2.parquet"]
+    assert (tmp_path / "_u-1-2.message").read_bytes() == b"\x02" * 11
+    assert synced == ["50", "02", "50"], "the message, then the row: a file of Parquet begins with P"
+    rows = parquet.read_table(str(tmp_path)).sort_by("sequence").to_pylist()
+    assert [row["payload"] for row in rows] == [b"\x01" * 10, None]
+    assert rows[1]["reason"] == "too large; the message is the file _u-1-2.message"
 
 
 def test_a_dead_letter_s_directories_are_synced_also_where_another_task_wrote_it(
@@ -273,7 +330,98 @@ def test_a_mistake_in_a_row_is_said_in_a_line(row: dict[str, Any], said: str) ->
     assert said in str(caught.value) and "\n" not in str(caught.value)
 
 
-def test_columns_are_checked_by_name() -> None:
-    check_columns(FIELDS)
-    with pytest.raises(ConfigError, match="unknown column 'value'; expected some of address, message_id"):
-        check_columns(["body", "value"])
+def schema(*columns: tuple[str, DataType]) -> StructType:
+    return StructType([StructField(name, kind) for name, kind in columns])
+
+
+TEXT, TEXTS = StringType(), MapType(StringType(), StringType())
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        ([("body", TEXT), ("value", TEXT)], "unknown column 'value'; expected some of address, message_id"),
+        ([("node", TEXT)], "no column that a message could be made of; expected some of address, message_id"),
+        ([("body", TEXT), ("body", TEXT)], "column 'body' is there 2 times; expected once"),
+        ([("message_id", LongType())], "column 'message_id' is of type bigint; expected string"),
+        ([("amqp", TEXTS)], "column 'amqp' is of type map<string,string>; expected string"),
+        ([("body", LongType())], "column 'body' is of type bigint; expected binary or string"),
+        ([("created", DateType())], "column 'created' is of type date; expected timestamp, or milliseconds as bigint"),
+        ([("priority", TEXT)], "column 'priority' is of type string; expected a whole number: tinyint, smallint, int"),
+        ([("ttl_ms", DoubleType())], "column 'ttl_ms' is of type double; expected a whole number"),
+        ([("durable", LongType())], "column 'durable' is of type bigint; expected boolean"),
+        ([("annotations", TEXT)], "column 'annotations' is of type string; expected map or struct"),
+        ([("annotations", ArrayType(TEXT))], "column 'annotations' is of type array<string>; expected map or struct"),
+        (
+            [("annotations", MapType(LongType(), TEXT))],
+            "column 'annotations' has a map with keys of bigint; expected string",
+        ),
+        (
+            [("application_properties", schema(("a", ArrayType(DateType()))))],
+            "column 'application_properties' has values of type date; expected a cast",
+        ),
+        (
+            [("application_properties", MapType(TEXT, DecimalType(5, 2)))],
+            "column 'application_properties' has values of type decimal(5,2); expected a cast",
+        ),
+    ],
+)
+def test_columns_of_which_no_message_can_be_made_are_told_at_once(
+    columns: list[tuple[str, DataType]], said: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        check_columns(schema(*columns))
+    assert said in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_columns_of_which_messages_can_be_made() -> None:
+    own = {
+        "binary": BinaryType(), "string": TEXT, "boolean": BooleanType(), "int": LongType(), "bigint": LongType(),
+        "timestamp": TimestampType(), "array<string>": ArrayType(TEXT), "map<string,string>": TEXTS,
+    }  # fmt: skip
+    check_columns(schema(*((name, own[kind.removesuffix(" not null")]) for name, kind in FIELDS.items())))
+    check_columns(schema(("body", NullType()), ("created", LongType()), ("sequence", DateType())))
+    nested = schema(("a", ArrayType(TimestampType())), ("b", MapType(TEXT, BinaryType())), ("c", DoubleType()))
+    check_columns(schema(("application_properties", MapType(TEXT, nested)), ("annotations", nested)))
+
+
+def test_a_map_within_a_map_is_one_in_the_message() -> None:
+    nested = pa.array([[("a", [("b", 5)])]], pa.map_(pa.string(), pa.map_(pa.string(), pa.int32())))
+    (row,) = pa.RecordBatch.from_arrays([nested], names=["application_properties"]).to_pylist(maps_as_pydicts="strict")
+    assert message_of_row(row).application_properties == {"a": {"b": 5}}
+
+
+@pytest.mark.parametrize("year_ms", [-62_135_596_800_000, 253_402_300_800_000])
+def test_a_time_that_no_timestamp_has_is_null_and_exact_in_amqp(year_ms: int) -> None:
+    """Spark, Python and what reads tables know the years 1 to 9999; a sender may tell any time."""
+    within, beyond = (year_ms, year_ms - 1) if year_ms < 0 else (year_ms - 1, year_ms)
+    for time, is_there in ((within, True), (beyond, False)):
+        message = Message(
+            properties=Properties(creation_time=Timestamp(time), absolute_expiry_time=Timestamp(time)), data=[b""]
+        )
+        row = row_of(message)
+        assert (row["created"] is not None, row["absolute_expiry_time"] is not None) == (is_there, is_there)
+        assert bare(message_of_row(row)) == bare(message)
+
+
+def test_keys_that_begin_like_a_type_keep_the_widths_of_their_values() -> None:
+    message = Message(
+        application_properties={"amqp:x": Ulong(2**64 - 1), "a": Ubyte(5), "b": "text", "amqp:y": True},
+        message_annotations={Symbol("amqp:z"): Short(7), Symbol("x"): "y"},
+        data=[b""],
+    )
+    assert bare(message_of_row(row_of(message))) == bare(message)
+
+
+@pytest.mark.parametrize(
+    ("column", "key", "kind"),
+    [
+        ("annotations", '"a"', str),
+        ("application_properties", '{"amqp:symbol": "a"}', Symbol),
+        ("annotations", "5", int),
+    ],
+)
+def test_keys_of_another_type_than_the_section_has_stay_of_it(column: str, key: str, kind: type) -> None:
+    message = message_of_row({f"{column}_json": f'{{"amqp:map": [[{key}, 1]]}}'})
+    (found,) = (message.message_annotations or message.application_properties or {}).keys()
+    assert type(found) is kind

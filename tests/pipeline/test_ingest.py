@@ -57,6 +57,9 @@ def test_what_no_run_can_leave_is_refused(tmp_path: Path, written: int, planned:
     with pytest.raises(ConfigError) as caught:
         check_pair(*made(tmp_path, written=written, planned=planned, done=done))
     assert str(tmp_path / "table") in str(caught.value)
+    with pytest.raises(ConfigError) as caught:
+        check_pair(*made(tmp_path, written=written, planned=planned, done=done), "sink.path")
+    assert "sink.path" in str(caught.value) and "--out" not in str(caught.value)
 
 
 def test_files_that_no_ingest_wrote_are_refused(tmp_path: Path) -> None:
@@ -66,8 +69,10 @@ def test_files_that_no_ingest_wrote_are_refused(tmp_path: Path) -> None:
     (out / "_spark_metadata").mkdir()
     check_pair(out, checkpoint)  # what a first start leaves that was killed before its first batch
     (out / "mine.parquet").write_text("")
-    with pytest.raises(ConfigError, match="no ingest wrote"):
+    with pytest.raises(ConfigError, match=r"that no query wrote; give --out an empty"):
         check_pair(out, checkpoint)
+    with pytest.raises(ConfigError, match=r"that no query wrote; give sink.path an empty"):
+        check_pair(out, checkpoint, "sink.path")
 
 
 def test_a_checkpoint_inside_the_table_is_refused(tmp_path: Path) -> None:

@@ -1,5 +1,8 @@
 """Jobs as files: what they mean, and each mistake as a line that names file and key."""
 
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -7,10 +10,15 @@ import pytest
 pytest.importorskip("pyspark")
 
 from holdfast.cli import main
-from holdfast.errors import ConfigError
+from holdfast.errors import ConfigError, HoldfastError
+from pyspark_holdfast.bus import NodeUnreachable
 from pyspark_holdfast.job_file import Job, read_job
-from pyspark_holdfast.jobs import check_job, places_of, sink_options, source_options, summary
+from pyspark_holdfast.jobs import check_job, places_of, reach, sink_options, source_options, summary
+from pyspark_holdfast.options import SourceOptions
 from pyspark_holdfast.queries import Progress
+from support.process import NodeProcess
+
+StartNode = Callable[..., Awaitable[NodeProcess]]
 
 SOURCE = '[source]\nurl = ["amqp://a:1", "amqp://b:2"]\naddress = "in"\nsubscription = "s"\nfailOnDataLoss = false\n'
 PARQUET = '[sink]\nformat = "parquet"\npath = "table"\npartition_by = ["node"]\n'
@@ -38,6 +46,8 @@ def test_what_a_file_means(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     }
     assert sink_options(job) == {"path": str(tmp_path / "table"), "checkpointLocation": str(tmp_path / "place")}
     assert len(check_job(job).urls) == 2
+    job = read(tmp_path, 'checkpoint = "place"\n' + SOURCE + "startingFrom = 2026-11-29T18:00:00+01:00\n" + BUS)
+    assert check_job(job).starting_from == datetime(2026, 11, 29, 17, tzinfo=UTC)
     job = read(tmp_path, 'checkpoint = "place"\n' + SOURCE + BUS)
     assert sink_options(job) == {
         "url": "amqp://a:1", "address": "out", "stallSeconds": "5", "checkpointLocation": str(tmp_path / "place"),
@@ -119,6 +129,27 @@ def test_a_mistake_names_file_and_key(tmp_path: Path, text: str, said: str) -> N
             "step 1, columns: invalid value 'body' for names; expected a list of texts",
         ),
         (
+            SOURCE + PARQUET + '[[step]]\nfunction = "columns"\nnames = []\n',
+            "step 1, columns: invalid value [] for names; expected a list of texts, one at least",
+        ),
+        (
+            SOURCE + PARQUET + '[[step]]\nfunction = "counted"\nkey = ["a"]\nwindow_s = 0\n',
+            "step 1, counted: invalid value 0 for window_s; expected 0.001 to 1,000,000,000",
+        ),
+        (
+            SOURCE + PARQUET + '[[step]]\nfunction = "counted"\nkey = ["a"]\nwindow_s = 5\nlate_s = -1\n',
+            "step 1, counted: invalid value -1 for late_s; expected 0 to 1,000,000,000",
+        ),
+        (
+            SOURCE + PARQUET + '[[step]]\nfunction = "counted"\nkey = ["a"]\nwindow_s = nan\n',
+            "step 1, counted: invalid value nan for window_s; expected 0.001 to 1,000,000,000",
+        ),
+        (
+            SOURCE + PARQUET + '[[step]]\nfunction = "with_reference"\npath = "x"\non = ["a"]\nformat = "xml"\n',
+            "step 1, with_reference: invalid value 'xml' for format; expected one of parquet, json, csv",
+        ),
+        (SOURCE + "startingFrom = 2026-11-29\n" + PARQUET, "invalid value '2026-11-29' for option 'startingFrom'"),
+        (
             SOURCE + PARQUET + '[[step]]\nfunction = "without_repeats"\nkey = ["a"]\nwithin_s = "10"\n',
             "step 1, without_repeats: invalid value '10' for within_s; expected a number",
         ),
@@ -140,7 +171,7 @@ def test_a_mistake_in_an_option_is_said_before_spark_starts(
 
 
 def test_a_job_may_have_file_uris_and_columns_of_its_steps(tmp_path: Path) -> None:
-    text = 'checkpoint = "file:///c%20d"\n' + SOURCE + PARQUET.replace('["node"]', '["own"]')
+    text = 'checkpoint = "file:///c d"\n' + SOURCE + PARQUET.replace('["node"]', '["own"]')
     job = read(tmp_path, text + '[[step]]\nfunction = "columns"\nnames = ["body own"]\n')
     assert job.checkpoint == Path("/c d")
     check_job(job)
@@ -159,3 +190,43 @@ def test_where_a_job_stands(tmp_path: Path) -> None:
     assert summary(Progress(rows=3, batches=1), 1.23456, places_of(options)) == {
         "rows": 3, "batches": 1, "seconds": 1.235, "late": 0, "at": {"a/in": 5, "b/in": 7},
     }  # fmt: skip
+
+
+def at_node(tmp_path: Path, node: NodeProcess, sink: str) -> tuple[Job, SourceOptions]:
+    source = f'[source]\nurl = "{node.url}"\naddress = "in"\nsubscription = "s"\nretrySeconds = 0\n'
+    job = read(tmp_path, f'checkpoint = "{tmp_path / "c"}"\n{source}[sink]\n{sink}\n')
+    return job, check_job(job)
+
+
+async def test_what_a_job_reads_and_writes_must_answer_before_spark_starts(
+    tmp_path: Path, start_node: StartNode
+) -> None:
+    node = await start_node("hub")
+    other = node.url.replace("127.0.0.1", "localhost")
+
+    async def ask(sink: str) -> None:
+        await asyncio.to_thread(reach, *at_node(tmp_path, node, sink))
+
+    bus = 'format = "holdfast"\nretrySeconds = 0\n'
+    await ask(f'{bus}url = "{other}"\naddress = "out"')
+    with pytest.raises(ConfigError, match=f"^the sink writes into queue 'in' at {other}, which the source reads"):
+        await ask(f'{bus}url = "{other}"\naddress = "in"')
+    with pytest.raises(NodeUnreachable, match=r"^sink: amqp://127.0.0.1:1: .*refused"):
+        await ask(f'{bus}url = "amqp://127.0.0.1:1"\naddress = "out"')
+    with pytest.raises(HoldfastError, match=r"^table t of PostgreSQL: .*refused"):
+        await ask('format = "postgresql"\nurl = "postgresql://ann@127.0.0.1:1/x"\ntable = "t"')
+    await node.stop()
+    with pytest.raises(NodeUnreachable, match=r"^source: amqp://127.0.0.1:"):
+        await ask(f'format = "parquet"\npath = "{tmp_path / "table"}"')
+
+
+def test_a_checkpoint_of_another_job_is_told_before_spark_starts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "job.toml"
+    file.write_text(f'checkpoint = "{tmp_path / "c"}"\n{SOURCE}{BUS}')
+    (tmp_path / "c" / "offsets").mkdir(parents=True)
+    (tmp_path / "c" / "offsets" / "0").write_text('v1\n{}\n{"sub": "other", "at": {}, "queues": {}}')
+    assert main(["pipeline", "run", str(file)]) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and "offsets/0 holds no place of subscription 's'; give the checkpointLocation" in said

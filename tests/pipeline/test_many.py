@@ -14,12 +14,12 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 from pyspark.sql.types import StructType
 
 from holdfast.errors import ConfigError
-from pipeline.fake_bus import FakeDataSource, FakeNode, FakeQueue
+from pipeline.fake_bus import FakeBus, FakeDataSource, FakeNode, FakeQueue
 from pipeline.mini_spark import Died, MiniSpark
 from pyspark_holdfast import fleet, members, stream
-from pyspark_holdfast.bus import Bus, Node, NodeUnreachable
+from pyspark_holdfast.bus import Bus, Node, NodeUnreachable, Position, Start
 from pyspark_holdfast.checkpoint import SinkLog
-from pyspark_holdfast.offsets import FORMER, Offset, Place, key_of, offset_of
+from pyspark_holdfast.offsets import key_of, offset_of
 from pyspark_holdfast.options import SourceOptions
 from pyspark_holdfast.stream import HoldfastStreamReader
 from support import today
@@ -29,6 +29,11 @@ LIMIT_S = 30.0
 
 def never(step: str) -> None:
     return
+
+
+def die_at(step: str, found: str) -> None:
+    if found == step:
+        raise Died(step)
 
 
 class Nodes(FakeDataSource):
@@ -343,6 +348,41 @@ def test_a_queue_that_comes_later_is_read_from_its_beginning(tmp_path: Path) -> 
     assert written(query) == all_of(("a/x", 2), ("a/y", 3))
 
 
+def test_a_queue_that_grows_while_it_is_opened_later_is_no_store_that_was_put_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A message may come between the call that opens it and the one that plans."""
+    queue(tmp_path, "a", "x").put(2)
+    query = Query(tmp_path, "a", 100)
+    query.run()
+    late, real = queue(tmp_path, "a", "y"), FakeBus.open
+
+    def opened(bus: FakeBus, start: Start, mode: str) -> Position:
+        place = real(bus, start, mode)
+        late.put(3)
+        return place
+
+    monkeypatch.setattr(FakeBus, "open", opened)
+    query.run(available_now=False)
+    assert written(query)["a/y"][:3] == [1, 2, 3]
+
+
+def test_a_store_that_was_put_back_is_seen_where_a_queue_joined_with_the_batch(tmp_path: Path) -> None:
+    queue(tmp_path, "a", "x").put(2)
+    query = Query(tmp_path, "a", 100)
+    query.run()
+    late = queue(tmp_path, "a", "y")
+    kept = late.path.read_bytes()
+    late.put(3)
+    query.at_step = partial(die_at, "read")
+    with pytest.raises(Died):
+        query.run()
+    late.path.write_bytes(kept)
+    query.at_step = never
+    with pytest.raises(ConfigError, match="queue 'y' of node 'a' ends at 1: the node's store was put back"):
+        query.run()
+
+
 @pytest.mark.parametrize("again", [False, True])
 def test_of_a_queue_that_is_found_later_nothing_is_skipped(tmp_path: Path, again: bool) -> None:
     """Though the query began with what comes next; in the same run, or in another."""
@@ -496,103 +536,3 @@ def test_two_sources_of_one_name_and_queue_are_refused(tmp_path: Path) -> None:
     query._write(query.checkpoint / "commits" / "0", "v1", "{}")
     with pytest.raises(ConfigError, match="several sources of this query are subscription 's' of queue 'x'"):
         reader.commit({})
-
-
-# ------------------------------------------------------------------------------- an earlier version's checkpoint
-
-
-def made_former(query: Query) -> None:
-    """The checkpoint as the version before wrote it, with one queue."""
-    for file in (query.checkpoint / "offsets").iterdir():
-        lines = file.read_text().splitlines()
-        offset = offset_of(json.loads(lines[2]))
-        assert offset is not None
-        (place,) = offset.places.values()
-        file.write_text("\n".join([*lines[:2], json.dumps({"sub": "s", "queue": place.queue, "seq": place.seq})]))
-
-
-@pytest.mark.parametrize("step", ["offsets", "read", "sink", "commits", None])
-def test_a_checkpoint_of_an_earlier_version_goes_on(tmp_path: Path, step: str | None) -> None:
-    one = queue(tmp_path, "a", "x")
-    one.put(5)
-    deaths = [step]
-
-    def die(found: str) -> None:
-        if found == deaths[0]:
-            deaths.clear()
-            deaths.append(None)
-            raise Died(found)
-
-    query = Query(tmp_path, "a", 2, die)
-    query.options["address"] = "x"
-    try:
-        query.run()
-    except Died:
-        pass
-    made_former(query)
-    before = sorted((query.checkpoint / "offsets").iterdir())
-    query.run()
-    if step is None:
-        assert sorted((query.checkpoint / "offsets").iterdir()) == before, "no batch for the new form alone"
-    queue(tmp_path, "b", "x").put(3)
-    query.options["url"] = "amqp://a:1,amqp://b:1"
-    one.put(2)
-    query.run()
-    assert written(query) == all_of(("a/x", 7), ("b/x", 3))
-    assert one.advanced() == 8
-
-
-def test_a_checkpoint_of_an_earlier_version_is_refused_if_its_queue_is_gone(tmp_path: Path) -> None:
-    queue(tmp_path, "a", "x").put(5)
-    query = Query(tmp_path, "a", 100)
-    query.run()
-    made_former(query)
-    queue(tmp_path, "a", "x").put(5)
-    with pytest.raises(ConfigError, match="is at none of these nodes"):
-        query.run()
-    query.options["address"] = "x"
-    with pytest.raises(ConfigError, match="queue 'x' of node 'a' was deleted and created again"):
-        query.run()
-
-
-def test_a_batch_that_an_earlier_version_began_waits_for_its_node(tmp_path: Path) -> None:
-    queue(tmp_path, "a", "x").put(5)
-
-    def die(step: str) -> None:
-        if step == "read":
-            raise Died(step)
-
-    query = Query(tmp_path, "a", 3)
-    query.run()
-    queue_of_a = FakeQueue(tmp_path / "a" / "x.db")
-    queue_of_a.put(2)
-    query.at_step = die
-    with pytest.raises(Died):
-        query.run()
-    made_former(query)
-    query.at_step = never
-    queue(tmp_path, "b", "x").put(4)
-    query.options["url"] = "amqp://a:1,amqp://b:1"
-    query.away.add("a")
-    with pytest.raises(NodeUnreachable, match="reads the queue of an earlier version's checkpoint, and nodes are away"):
-        query.run()
-    query.away.clear()
-    query.run()
-    assert written(query) == all_of(("a/x", 7), ("b/x", 4))
-
-
-def test_an_offset_of_an_earlier_version_is_kept_until_its_node_comes(tmp_path: Path) -> None:
-    one = queue(tmp_path, "a", "x")
-    one.put(5)
-    queue(tmp_path, "b", "x").put(1)
-    query = Query(tmp_path, "ab", 100)
-    reader = query.reader()
-    place = offset_of(reader.initialOffset())
-    assert place is not None
-    former = {"sub": "s", "queue": place.places["a/x"].queue, "seq": 3}
-    query.away.add("a")
-    end = offset_of(query.reader().latestOffset(former, ReadMaxRows(100)))
-    assert end == Offset("s", {FORMER: Place(str(former["queue"]), 3), "b/x": Place(place.places["b/x"].queue, 2)})
-    query.away.clear()
-    later = query.reader().latestOffset(end.json(), ReadMaxRows(100))
-    assert later["at"] == {"a/x": 6, "b/x": 2}

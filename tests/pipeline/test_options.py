@@ -1,5 +1,6 @@
 """The source's options: what is accepted, what is refused, and where a password may not show."""
 
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -7,7 +8,10 @@ import pytest
 
 from holdfast.client.network.url import Url
 from holdfast.errors import ConfigError
-from pyspark_holdfast.options import local_path, parse_options
+from pyspark_holdfast import postgresql
+from pyspark_holdfast.option_hints import SINK_HINTS, SOURCE_HINTS
+from pyspark_holdfast.options import NAMES, local_path, parse_options
+from pyspark_holdfast.sink_options import SINK_NAMES
 
 LEAST = {"url": "amqp://127.0.0.1:5672", "address": "flights"}
 
@@ -37,6 +41,8 @@ def test_what_is_done_with_the_unreadable() -> None:
     assert parse_options(LEAST).on_unreadable == "row"
     options = parse_options({**LEAST, "onUnreadable": "DeadLetter", "deadLetterPath": "/a/b"})
     assert (options.on_unreadable, options.dead_letter_path) == ("deadLetter", Path("/a/b"))
+    assert options.message_bytes_max is None
+    assert parse_options({**LEAST, "onUnreadable": "fail", "maxMessageBytes": "5"}).message_bytes_max == 5
 
 
 @pytest.mark.parametrize(
@@ -50,7 +56,18 @@ def test_what_is_done_with_the_unreadable() -> None:
         ({"onUnreadable": "skip"}, "expected one of row, fail, deadletter"),
         ({"onUnreadable": "deadLetter"}, "'deadLetterPath' belongs to onUnreadable=deadLetter; give both or neither"),
         ({"deadLetterPath": "/a"}, "'deadLetterPath' belongs to onUnreadable=deadLetter; give both or neither"),
-        ({"adress": "x"}, "adress"),
+        ({"maxMessageBytes": "5"}, "option 'maxMessageBytes' needs onUnreadable=deadLetter or fail"),
+        ({"maxMessageBytes": "0", "onUnreadable": "fail"}, "invalid value '0' for option 'maxMessageBytes'"),
+        ({"adress": "x"}, "unknown option 'adress'; expected one of url, urlFile"),
+        (
+            {"SUBSCRIBEPATTERN": "a.*"},
+            "option 'subscribePattern': there are no regular expressions; give 'address', in",
+        ),
+        ({"path": "flights"}, "option 'path': load() takes none; give the queue as option 'address'"),
+        (
+            {"checkpointLocation": "/c"},
+            "option 'checkpointLocation': it is the writer's; give the source the same path",
+        ),
         ({"address": ""}, "address"),
         ({"url": "http://x"}, "with scheme 'http'; expected amqp://"),
         ({"url": "amqp://"}, "option 'url': invalid URL 'amqp://', without a host; expected amqp://"),
@@ -72,6 +89,8 @@ def test_what_is_done_with_the_unreadable() -> None:
         ),
         ({"startingFrom": "2026-11-29"}, "or a time with its zone"),
         ({"startingFrom": "1900-01-01T00:00:00Z"}, "or a time with its zone"),
+        ({"startingFrom": "9999-12-31T23:59:59-01:00"}, "or a time with its zone"),
+        ({"startingFrom": "1970-01-01T00:00:00+05:00"}, "or a time with its zone"),
         ({"onNodeAway": "wait"}, "invalid value 'wait' for option 'onNodeAway'; expected one of goon, fail"),
         ({"url": "amqp://a:1,,amqp://b:1"}, "option 'url': invalid list"),
         ({"url": "amqp://a:1, amqp://a:1"}, "option 'url' names amqp://a:1 more than once"),
@@ -94,6 +113,11 @@ def test_what_is_done_with_the_unreadable() -> None:
         ({"url": "amqp://jane:se,cret@host"}, "one of its 2 parts is no URL; expected amqp://[user:password@]host"),
         ({"checkpoint": ""}, "option 'checkpoint' is empty; expected a directory"),
         ({"sinkPath": ""}, "option 'sinkPath' is empty"),
+        ({"checkpoint": "file:place"}, "for option 'checkpoint'; expected file:/ and a path from the root"),
+        ({"checkpoint": "file:"}, "for option 'checkpoint'; expected file:/ and a path from the root"),
+        ({"sinkPath": "file://host/x"}, "for option 'sinkPath'; expected file:/ and a path from the root"),
+        ({"sinkPath": "a\0b"}, "option 'sinkPath' is no path; expected a directory of this machine"),
+        ({"passwordFile": "a\0b"}, "of option 'passwordFile' cannot be read"),
         ({"checkpoint": "wasb:/x"}, "invalid value 'wasb:/x' for option 'checkpoint'"),
         ({"maxRowsPerTrigger": "9" * 5000}, "for option 'maxRowsPerTrigger'; expected a whole number from 1"),
         ({"startingFrom": "9" * 5000}, "for option 'startingFrom'; expected first, next, a sequence"),
@@ -165,6 +189,16 @@ def test_where_a_subscription_begins() -> None:
 
 
 def test_paths() -> None:
-    assert local_path("checkpoint", "file:///a/b%20c") == Path("/a/b c")
+    for text in ("file:///a/b%20c", "file:/a/b%20c", "file://localhost/a/b%20c"):
+        assert local_path("checkpoint", text) == Path("/a/b%20c"), "as Spark takes its checkpointLocation"
+    assert local_path("checkpoint", "file:///a#b?c") == Path("/a#b?c")
     assert local_path("checkpoint", "/a/b") == Path("/a/b")
     assert local_path("checkpoint", "a").is_absolute()
+
+
+def test_no_hint_hides_an_option() -> None:
+    for names, hints in ((NAMES, SOURCE_HINTS), (SINK_NAMES, SINK_HINTS), (postgresql.NAMES, postgresql.HINTS)):
+        assert not {name.lower() for name in names} & {name.lower() for name in hints}
+        for hint in hints.values():
+            for name in re.findall(r"'(\w+)'", hint):
+                assert name in names, "what a hint names is an option"

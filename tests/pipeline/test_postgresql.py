@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,18 @@ import pytest
 pytest.importorskip("pyspark")
 
 import pyarrow as pa
-from pyspark.sql.types import IntegerType, LongType, MapType, NullType, StringType, StructField, StructType
+from pyspark.sql.types import (
+    ByteType,
+    DecimalType,
+    IntegerType,
+    LongType,
+    MapType,
+    NullType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+)
 
 from holdfast.errors import ConfigError, HoldfastError
 from pyspark_holdfast.columns import COLUMNS, arrow_schema
@@ -18,9 +30,11 @@ from pyspark_holdfast.postgresql import (
     KEY,
     PostgresqlOptions,
     _plain,
+    _values,
     columns_of,
     make_table,
     parse_postgresql_options,
+    reach_table,
     write_partition,
 )
 from support.postgresql import postgresql
@@ -56,10 +70,13 @@ def test_options(tmp_path: Path) -> None:
     [
         ({"table": "t"}, "option 'url' is missing"),
         ({"url": URL}, "option 'table' is missing"),
+        ({"url": URL, "dbTable": "t"}, "option 'dbtable': it is that of Spark's JDBC source; give 'table'"),
         ({"url": "mysql://x", "table": "t"}, "expected postgresql://user@host:port/database"),
         ({"url": URL, "table": "a.b.c"}, "invalid value 'a.b.c' for option 'table'"),
+        ({"url": URL, "table": "s." + 64 * "x"}, "for option 'table'; expected names of at most 63 bytes"),
+        ({"url": URL, "table": "t", "key": "id,id"}, "invalid value 'id,id' for option 'key'; expected names"),
         ({"url": URL, "table": "t", "key": "a,,b"}, "invalid value 'a,,b' for option 'key'"),
-        ({"url": URL, "table": "t", "driver": "x"}, "unknown option 'driver'; expected one of url"),
+        ({"url": URL, "table": "t", "drive": "x"}, "unknown option 'drive'; expected one of url"),
         ({"url": URL, "table": "t", "passwordFile": "/none"}, "/none of option 'passwordFile' cannot be read"),
     ],
 )
@@ -137,6 +154,55 @@ def test_a_table_without_the_key_and_a_server_that_is_away_are_told(server: str)
         make_table(away, SIMPLE)
 
 
+def test_a_user_who_may_make_no_tables_writes_into_one_that_is_there(server: str) -> None:
+    import psycopg
+
+    make_table(PostgresqlOptions(url=server, table=("granted",), key=("id",)), SIMPLE)
+    with psycopg.connect(server) as connection:
+        connection.execute("CREATE ROLE writer LOGIN")
+        connection.execute("GRANT SELECT, INSERT ON granted TO writer")
+        connection.execute("REVOKE CREATE ON SCHEMA public FROM PUBLIC")
+    writer = server.replace("ann@", "writer@")
+    options = PostgresqlOptions(url=writer, table=("granted",), key=("id",))
+    make_table(options, SIMPLE)
+    write_partition(options, SIMPLE, iter([rows(1, 2)]))
+    assert asked(server, "SELECT count(*) FROM granted") == [(2,)]
+    with pytest.raises(HoldfastError, match="table another of PostgreSQL: permission denied for schema public"):
+        make_table(PostgresqlOptions(url=writer, table=("another",), key=("id",)), SIMPLE)
+
+
+def test_rows_are_synced_though_the_user_s_transactions_are_not(server: str) -> None:
+    """The node lets messages go once Spark has the batch for done."""
+    import psycopg
+
+    options = PostgresqlOptions(url=server, table=("synced",), key=("id",))
+    make_table(options, SIMPLE)
+    with psycopg.connect(server) as connection:
+        connection.execute("ALTER ROLE ann SET synchronous_commit = off")
+        connection.execute("CREATE TABLE seen (setting text)")
+        connection.execute(
+            "CREATE FUNCTION see() RETURNS trigger LANGUAGE plpgsql AS "
+            "$$ BEGIN INSERT INTO seen VALUES (current_setting('synchronous_commit')); RETURN NULL; END $$"
+        )
+        connection.execute("CREATE TRIGGER see AFTER INSERT ON synced EXECUTE FUNCTION see()")
+    assert asked(server, "SELECT current_setting('synchronous_commit')") == [("off",)]
+    write_partition(options, SIMPLE, iter([rows(1)]))
+    assert asked(server, "SELECT setting FROM seen") == [("on",)]
+
+
+def test_numbers_and_times_keep_their_types(server: str) -> None:
+    schema = StructType([StructField("id", ByteType()), StructField("price", DecimalType(20, 3))])
+    columns = columns_of(schema.add("at", TimestampNTZType()), ("id",))
+    options = PostgresqlOptions(url=server, table=("typed",), key=("id",))
+    make_table(options, columns)
+    at, price = datetime(2026, 11, 29, 17), Decimal("12345678901234567.891")
+    batch = pa.record_batch({"id": pa.array([5], pa.int8()), "price": pa.array([price]), "at": pa.array([at])})
+    write_partition(options, columns, iter([batch]))
+    assert asked(server, "SELECT id, price, at, pg_typeof(at)::text FROM typed") == [
+        (5, price, at, "timestamp without time zone")
+    ]
+
+
 def test_rows_of_the_source_fit(server: str) -> None:
     schema = arrow_schema()
     columns = {field.name: "jsonb" if pa.types.is_nested(field.type) else "text" for field in schema}
@@ -151,3 +217,17 @@ def test_rows_of_the_source_fit(server: str) -> None:
         write_partition(options, columns, iter([batch]))
     found = asked(server, "SELECT node, address, sequence, body, enqueued, path FROM whole")
     assert found == [("hub", "in", 7, b"\0\xff", at, ["a", "b"])]
+
+
+def test_a_database_that_cannot_be_reached_is_one_line_without_the_password() -> None:
+    for url in ("postgresql://ann:secret@[::1/db", "postgresql://ann:secret@127.0.0.1:1/db"):
+        with pytest.raises(HoldfastError, match=r"^table t of PostgreSQL: ") as caught:
+            reach_table(PostgresqlOptions(url=url, table=("t",)))
+        assert "secret" not in str(caught.value) and "\n" not in str(caught.value)
+        assert caught.value.__cause__ is None, "nor is it in what a traceback would show"
+
+
+def test_a_time_that_python_has_not_is_one_line() -> None:
+    times = pa.array([2**62], pa.timestamp("us", tz="UTC"))
+    with pytest.raises(HoldfastError, match=r"^column 'at': .*; expected times of the years 1 to 9999$"):
+        _values(pa.RecordBatch.from_arrays([times], names=["at"]), "at")

@@ -12,7 +12,7 @@ pytest.importorskip("pyarrow")
 
 import pyarrow as pa
 
-from holdfast.client import connect
+from holdfast.client import Accepted, Message, Outcome, Released, connect
 from holdfast.errors import ConfigError, HoldfastError
 from pyspark_holdfast import sending
 from pyspark_holdfast.sending import check_numbers, send_partition
@@ -76,7 +76,7 @@ async def test_a_task_that_is_computed_again_sends_what_is_missing(start_node: S
         await send(options, failing(batch(1, done)))
     for _ in range(2):
         assert await send(options, iter([batch(1, 2_000)]), knows=True) == {"q": 2_000}
-    assert await send(options, iter([batch(2_001, 2_100)]), first=2_001) == {"q": 100}
+    assert await send(options, iter([batch(2_001, 2_100)]), first=2_001, knows=True) == {"q": 100}
     assert await bodies(node) == list(range(1, 2_101))
 
 
@@ -140,6 +140,13 @@ async def test_a_mistake_in_a_row_names_it(start_node: StartNode) -> None:
         await send(options_of(node), iter([batch(1, 300), batch(301, 301, priority=300)]), partition=4)
 
 
+def test_a_time_that_is_none_names_its_rows() -> None:
+    task = sending._Task(parse_sink_options({"url": "amqp://h:1", "address": "q"}), "p", 4, {}, knows=False)
+    times = pa.array([0, 2**62], pa.timestamp("us", tz="UTC"))
+    with pytest.raises(ConfigError, match=r"^rows 1 to 2 of partition 4: .*; expected times of the years 1 to 9999$"):
+        task._rows_of(pa.RecordBatch.from_arrays([times], names=["created"]))
+
+
 FULL = """
 [node]
 name = "full"
@@ -186,11 +193,54 @@ async def test_a_full_queue_is_waited_for_told_and_given_up(
     assert sorted(found) == list(range(1, 11))
 
 
+class Returning:
+    """A sender at a node that gives all back once."""
+
+    producer, address, last_number = "p-0", "q", 0
+
+    def __init__(self) -> None:
+        self.numbers: list[int] = []
+
+    async def submit(self, message: Message, *, number: int) -> "asyncio.Future[Outcome]":
+        future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        future.set_result(Accepted() if number in self.numbers else Released())
+        self.numbers.append(number)
+        return future
+
+    async def close(self) -> None:
+        return
+
+
+async def test_messages_that_are_given_back_together_share_one_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pause for each would make minutes of a thousand."""
+    pauses: list[float] = []
+
+    async def sleep(pause_s: float) -> None:
+        pauses.append(pause_s)
+
+    monkeypatch.setattr(sending.asyncio, "sleep", sleep)
+    sender = Returning()
+    outflow = sending._Outflow(sender, "queue 'q'", 0, 1, None)  # type: ignore[arg-type]  # it has what is asked of one
+    for number in range(1, 6):
+        outflow._waiting.append((await sender.submit(Message(), number=number), Message(), number))
+        outflow.count += 1
+    await outflow.end()
+    assert sender.numbers == [1, 2, 3, 4, 5] * 2 and pauses == [sending.PAUSE_S]
+
+
 async def test_fewer_rows_than_the_node_has_are_told(start_node: StartNode) -> None:
     node = await start_node("hub")
     await send(options_of(node), iter([batch(1, 10)]))
     with pytest.raises(HoldfastError, match="has number 10 of producer 'p-0', and this partition ends at 9: it was"):
         await send(options_of(node), iter([batch(1, 9)]), knows=True)
+    with pytest.raises(HoldfastError, match="has number 10 of producer 'p-0', and this partition ends at 0: it was"):
+        await send(options_of(node), iter([]), knows=True)
+    assert await send(options_of(node), iter([]), first=11, knows=True) == {}, "it had no rows before either"
+    by_column = parse_sink_options({"url": node.url})
+    with pytest.raises(
+        HoldfastError, match=r"queue 'q' .* has number 10 of producer 'p-0', and this partition ends at"
+    ):
+        await send(by_column, iter([batch(1, 3, address="other")]), first=5, knows=True)
 
 
 async def test_a_producer_that_the_node_has_forgotten_is_told(start_node: StartNode) -> None:

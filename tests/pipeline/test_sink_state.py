@@ -1,6 +1,7 @@
 """What the sink keeps in a query's checkpoint: where numbers begin, through crashes at any of its writes."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from holdfast.errors import ConfigError, StorageError
+from pyspark_holdfast import sink_state
 from pyspark_holdfast.sink_options import PRODUCER_BYTES_MAX, parse_sink_options
 from pyspark_holdfast.sink_state import DIRECTORY, Sent, SinkState
 
@@ -57,6 +59,17 @@ def test_a_batch_is_sent_again_with_its_own_numbers(tmp_path: Path) -> None:
     assert sorted(file.name for file in (place / DIRECTORY).iterdir()) == ["2", "2.begun", "3", "3.begun"]
 
 
+def test_a_batch_that_is_computed_again_in_other_partitions_is_told(tmp_path: Path) -> None:
+    place = checkpoint(tmp_path)
+    state = SinkState(place, None)
+    plan = state.plan()
+    state.end(plan, [Sent(0, {"a": 10}), Sent(1, {"a": 5})])
+    for other in ([Sent(0, {"a": 15})], [Sent(0, {"a": 10}), Sent(1, {"a": 5}), Sent(2, {"a": 1})]):
+        with pytest.raises(ConfigError, match="batch 0 was computed again with other rows in its partitions"):
+            state.end(plan, other)
+    assert SinkState(place, None)._read(0) == ("spark-7f-1", {"a": {0: 11, 1: 6}})
+
+
 def test_a_checkpoint_without_the_sinks_files_is_refused(tmp_path: Path) -> None:
     place = checkpoint(tmp_path, 1)
     with pytest.raises(ConfigError, match="batch 0 was not written by this sink, or its file in holdfast-sink is gone"):
@@ -82,6 +95,22 @@ def test_another_producer_is_refused(tmp_path: Path) -> None:
     assert SinkState(place, "one").plan().producer == "one"
     with pytest.raises(ConfigError, match="was written as 'one', and this is 'two'"):
         SinkState(place, "two").plan()
+
+
+def test_both_files_are_on_disk_before_they_have_their_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name without its content would be a torn checkpoint; a name that is lost, a batch that is sent twice."""
+    place, done = checkpoint(tmp_path), []
+    rename = Path.rename
+    monkeypatch.setattr(sink_state, "sync_file", lambda path: done.append(f"sync {path.relative_to(tmp_path)}"))
+    monkeypatch.setattr(Path, "rename", lambda old, new: (done.append(f"to {new.name}"), rename(old, new))[1])
+    state = SinkState(place, None)
+    plan = state.plan()
+    state.begin(0)
+    state.end(plan, [Sent(0, {"a": 3})])
+    part = f"sync checkpoint/{DIRECTORY}/"
+    after = [f"sync checkpoint/{DIRECTORY}", "sync checkpoint"]
+    begun = [f"{part}.0.begun.{os.getpid()}", "to 0.begun", *after]
+    assert done == [*begun, f"{part}.0.{os.getpid()}", "to 0", *after]
 
 
 def test_what_cannot_be_written_is_said_in_a_line(tmp_path: Path) -> None:
@@ -112,6 +141,7 @@ def test_options_of_the_sink(tmp_path: Path) -> None:
     ("changed", "said"),
     [
         ({"adress": "x"}, "unknown option 'adress'; expected one of url, urlFile"),
+        ({"Topic": "x"}, "option 'topic': give 'address', or a column of that name"),
         ({"urlFile": "/nowhere"}, "exactly one"),
         ({"producer": "p" * (PRODUCER_BYTES_MAX + 1)}, "for option 'producer'; expected at most 128 bytes"),
         ({"stallSeconds": "0"}, "invalid value '0' for option 'stallSeconds'"),

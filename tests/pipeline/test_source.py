@@ -59,6 +59,17 @@ def test_spark_finds_the_source_by_itself() -> None:
     assert pyspark_holdfast.DefaultSource is HoldfastDataSource
 
 
+def test_where_it_cannot_be_imported_spark_finds_all_other_sources(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As with an earlier Spark, or on an executor that lacks a package."""
+    monkeypatch.setitem(sys.modules, "pyspark_holdfast.source", None)
+    found = io.BytesIO()
+    lookup_data_sources._main(io.BytesIO(), found)
+    assert b"HoldfastDataSource" not in found.getvalue()
+    assert "the source holdfast is not registered: it needs pyspark 4.3, pyarrow and holdfast (import of" in caplog.text
+
+
 def test_the_grammar_of_the_command_line_loads_no_spark() -> None:
     program = "import sys, pyspark_holdfast.verbs; print('pyspark' in sys.modules or 'pyarrow' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
@@ -278,14 +289,15 @@ def test_a_bounded_number_of_gaps_is_told_apart() -> None:
     gaps.tell(FakeBus.__new__(FakeBus), fail_on_data_loss=True)  # nobody to ask without a subscription
 
 
-def test_a_store_put_back_is_refused(tmp_path: Path, queue: FakeQueue) -> None:
+@pytest.mark.parametrize("more", [1, 3])
+def test_a_store_put_back_is_refused(tmp_path: Path, queue: FakeQueue, more: int) -> None:
     queue.put(4)
     kept = queue.path.read_bytes()
     query = MiniSpark(tmp_path, queue.path, 2, never)
-    queue.put(3)
+    queue.put(more)
     query.run()
     queue.path.write_bytes(kept)
-    with pytest.raises(ConfigError, match="put back"):
+    with pytest.raises(ConfigError, match=f"it is at {5 + more}, .* ends at 5: the node's store was put back"):
         query.run()
 
 
@@ -355,6 +367,14 @@ def sequences(queue: FakeQueue, **options: str) -> list[int]:
     reader = FakeDataSource({"url": "amqp://h:1", "address": str(queue.path), **options}).reader(StructType())
     found = (batch for part in reader.partitions() for batch in reader.read(part))
     return [number for batch in found for number in batch.column("sequence").to_pylist()]
+
+
+def test_a_message_that_is_too_large_for_the_query_ends_it_where_asked(queue: FakeQueue) -> None:
+    queue.put(2)
+    options = {"onUnreadable": "fail", "maxMessageBytes": "1"}
+    with pytest.raises(HoldfastError, match=r"sequence 1: no row can tell it: .* more than maxMessageBytes, 1$"):
+        sequences(queue, **options)
+    assert sequences(queue, **options | {"maxMessageBytes": "1000"}) == [1, 2]
 
 
 @pytest.mark.parametrize(

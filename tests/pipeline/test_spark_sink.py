@@ -20,6 +20,7 @@ from pyspark.errors import PySparkException
 
 from holdfast.client import ManagementError, Message, Properties, connect
 from holdfast.client.messages.message_json import exact_rest
+from pyspark_holdfast.cleaning import in_order
 from pyspark_holdfast.session import first_line
 from pyspark_holdfast.sink_state import DIRECTORY
 from support.documents import python_in
@@ -86,6 +87,27 @@ async def write(rows: "DataFrame", tmp_path: Path, url: str, **options: str) -> 
     writer = rows.writeStream.format("holdfast").option("url", url).option("address", "out").options(**options)
     query = writer.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True).start()
     await asyncio.wait_for(asyncio.to_thread(query.awaitTermination), LIMIT_S)
+
+
+async def test_a_batch_that_is_computed_again_on_other_cores_is_sent_once(
+    spark: "SparkSession", tmp_path: Path, start_node: StartNode
+) -> None:
+    """Adaptive execution would cut the shuffle into as many partitions as there are cores for."""
+    node = await start_node("hub")
+    put_lines(tmp_path / "in", 1, 40)
+    rows = in_order(stream(spark, tmp_path).repartition("body"), ["body"])
+    name = "spark.sql.adaptive.coalescePartitions"
+    try:
+        spark.conf.set(f"{name}.minPartitionSize", "1b")
+        for cores in ("2", "1"):
+            spark.conf.set(f"{name}.minPartitionNum", cores)
+            await write(rows, tmp_path, node.url)
+            for file in ("commits/0", f"{DIRECTORY}/0"):  # as after a crash before the sink's end of the batch
+                (tmp_path / "c" / file).unlink()
+    finally:
+        spark.conf.unset(f"{name}.minPartitionSize")
+        spark.conf.unset(f"{name}.minPartitionNum")
+    assert await bodies(node) == list(range(1, 41))
 
 
 async def test_each_row_once_though_a_task_is_killed_and_batches_are_computed_again(

@@ -16,8 +16,10 @@ from holdfast.amqp.wire.types import Timestamp
 from holdfast.client import Message, Properties
 from holdfast.errors import ConfigError
 from pyspark_holdfast.bus import Entry
+from pyspark_holdfast.checkpoint import SINK_LOG
 from pyspark_holdfast.columns import COLUMNS, FIELDS
 from pyspark_holdfast.flights import flights_report
+from pyspark_holdfast.parquet_files import partition_of
 from pyspark_holdfast.rows import record_batch
 from pyspark_holdfast.tables import check_table, count_by_path, property_of, read_arrow, read_table, variants
 
@@ -183,3 +185,10 @@ def test_json_columns_as_variants(spark: "SparkSession", tmp_path: Path) -> None
         "footer_variant IS NULL",
     ).collect()
     assert [tuple(row) for row in found] == [(5, 2.5, True), (None, None, True)]
+
+
+def test_a_table_whose_own_name_looks_like_a_partition_has_no_column_of_it(tmp_path: Path) -> None:
+    table = tmp_path / "day=1"
+    (table / SINK_LOG).mkdir(parents=True)
+    assert partition_of(table / "node=jfk" / "part.parquet") == {"node": "jfk"}
+    assert partition_of(table / "part.parquet") == {}

@@ -6,6 +6,8 @@ Rules of this file: what Spark's progress says, and nothing that would have to b
 
 import json
 import logging
+import sys
+from contextlib import suppress
 from typing import Any, Final
 
 from pyspark.sql.streaming.listener import (
@@ -17,6 +19,7 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryProgress,
 )
 
+from holdfast.lines import say
 from pyspark_holdfast.offsets import Offset, offset_of
 
 LOGGER: Final = "pyspark_holdfast.batches"
@@ -59,6 +62,26 @@ def tell_batch(progress: StreamingQueryProgress) -> None:
     """Logs the line of a batch; none of a trigger without rows."""
     if progress.numInputRows:
         log.info("%s", json.dumps(record_of(progress)))
+
+
+class BatchFile(logging.FileHandler):
+    """The lines at the end of a file. If they cannot be written that is told once, and the query goes on."""
+
+    def __init__(self, file: str) -> None:
+        super().__init__(file, encoding="utf-8")
+        self._file = file
+        self._has_told = False
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        error = sys.exc_info()[1]
+        if not self._has_told:
+            self._has_told = True
+            reason = getattr(error, "strerror", None) or error
+            say(f"holdfast pipeline: batches are not written to {self._file} any more ({reason})", file=sys.stderr)
+
+    def close(self) -> None:
+        with suppress(OSError):  # of what could not be written before either
+            super().close()
 
 
 class BatchLog(StreamingQueryListener):

@@ -25,8 +25,6 @@ class Belonging:
     def __init__(self, options: "SourceOptions", checkpoint: Checkpoint) -> None:
         self._options = options
         self._checkpoint = checkpoint
-        self._begun: set[str] = set()
-        """Queues whose place was compared with what this run's checkpoint says."""
         self._warned: set[str] = set()
 
     def begin(self, offset: Offset, member: Member) -> int:
@@ -44,13 +42,12 @@ class Belonging:
                 member,
             )
             return own.advanced
-        if member.key not in self._begun and place.seq > own.tail:
+        if place.seq > member.tail:
             raise ConfigError(
                 f"checkpoint {self._checkpoint.path}: it is at {place.seq}, {where} ends at "
-                f"{own.tail}: the node's store was put back to an older state; use a new checkpoint with a new "
+                f"{member.tail}: the node's store was put back to an older state; use a new checkpoint with a new "
                 "output"
             )
-        self._begun.add(member.key)
         return place.seq
 
     def lost(self, what: str, member: Member) -> None:

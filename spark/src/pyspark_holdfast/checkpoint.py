@@ -120,15 +120,22 @@ class Checkpoint:
         ours.
         """
         commits = batches_in(self.path / "commits")
-        if not commits:
-            return None
-        lines = self.lines(commits[-1])
+        return Proven(commits[-1], self._own_lines(commits[-1])) if commits else None
+
+    def check(self) -> None:
+        """Raises ConfigError where the newest planned batch is not ours."""
+        planned = batches_in(self.path / "offsets")
+        if planned:
+            self._own_lines(planned[-1])
+
+    def _own_lines(self, batch: int) -> list[Offset]:
+        lines = self.lines(batch)
         if not lines:
             raise ConfigError(
-                f"checkpoint {self.path}: offsets/{commits[-1]} holds no place of subscription "
-                f"{self.subscription!r}; give the checkpointLocation of the query that reads it"
+                f"checkpoint {self.path}: offsets/{batch} holds no place of subscription {self.subscription!r}; give "
+                "the checkpointLocation of the query that reads it"
             )
-        return Proven(commits[-1], lines)
+        return lines
 
     def lines(self, batch: int) -> list[Offset]:
         """Where `batch` ends for sources of our subscription; nothing where the file is missing."""

@@ -5,16 +5,19 @@ no state and knows no job. Event time is a column of the rows; in a stream a row
 the latest one may be left out, and Spark counts it (`queries.py` tells how many).
 """
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.errors import ConfigError
 
 if TYPE_CHECKING:
+    from pyarrow import RecordBatch
     from pyspark.sql import DataFrame
 
-TIME = "enqueued"
+TIME: Final = "enqueued"
 """When the node stored a message: the event time, unless the rows say another."""
+NO_ORDER: Final = ("map", "array", "struct", "variant")
+"""Types of columns that rows cannot be sorted by."""
 
 
 def with_fields(rows: "DataFrame", fields: dict[str, str]) -> "DataFrame":
@@ -89,9 +92,51 @@ def counted(
 
 
 def in_order(rows: "DataFrame", by: Sequence[str]) -> "DataFrame":
-    """The rows in the order of these columns; in a stream those of each partition of a batch."""
+    """The rows in the order of these columns, nulls first; in a stream those of each partition of a batch, which must
+    fit into the memory of a worker: Spark itself sorts no stream."""
     _known(rows, by)
-    return rows.sortWithinPartitions(*by) if rows.isStreaming else rows.orderBy(*by)
+    for name in by:
+        kind = rows.schema[name].dataType.typeName()
+        if kind in NO_ORDER:
+            raise ConfigError(f"column {name!r} is of type {kind}, which has no order; expected others")
+    if not rows.isStreaming:
+        return rows.orderBy(*by)
+
+    def ordered(batches: "Iterator[RecordBatch]") -> "Iterator[RecordBatch]":
+        from pyspark_holdfast.cleaning import sorted_batches
+
+        return sorted_batches(batches, by)
+
+    return _through_arrow(rows, ordered)
+
+
+def _through_arrow(rows: "DataFrame", work: "Callable[[Iterator[RecordBatch]], Iterator[RecordBatch]]") -> "DataFrame":
+    """What Spark's `mapInArrow` returns, which asks for pandas though it does without."""
+    from pyspark.sql import DataFrame
+    from pyspark.sql.udf import UserDefinedFunction
+    from pyspark.util import PythonEvalType
+
+    kind = PythonEvalType.SQL_MAP_ARROW_ITER_UDF
+    function = UserDefinedFunction(work, returnType=rows.schema, evalType=kind)
+    column: Any = function(*(rows[f"`{name}`"] for name in rows.columns))
+    inner: Any = rows
+    return DataFrame(inner._jdf.mapInArrow(column._jc, False, None), rows.sparkSession)
+
+
+def sorted_batches(batches: "Iterable[RecordBatch]", by: Sequence[str]) -> "Iterator[RecordBatch]":
+    """All rows of these batches in the order of the columns `by`, nulls first; rows that are equal in them stay in
+    their order."""
+    import pyarrow as pa
+    import pyarrow.compute as compute
+
+    there = list(batches)
+    if there:
+        table = pa.Table.from_batches(there)
+        keys = {}
+        for number, name in enumerate(by):
+            keys[f"there {number}"] = table.column(name).is_valid()  # false is the first
+            keys[f"value {number}"] = table.column(name)
+        yield from table.take(compute.sort_indices(pa.table(keys), [(key, "ascending") for key in keys])).to_batches()
 
 
 def with_reference(rows: "DataFrame", path: str, on: Sequence[str], *, format: str = "parquet") -> "DataFrame":

@@ -44,6 +44,7 @@ def ingest(args: argparse.Namespace) -> int:
     trigger_s, available_now (docs/spark.md). Returns 0, or 130 if Ctrl-C ended it; raises HoldfastError with one line.
     """
     try:
+        from pyspark_holdfast.checkpoint import Checkpoint
         from pyspark_holdfast.ingest import check_pair
         from pyspark_holdfast.node_bus import NodeBus
         from pyspark_holdfast.options import parse_options
@@ -54,11 +55,15 @@ def ingest(args: argparse.Namespace) -> int:
     check_writable("--out", job.out)
     check_writable("--checkpoint", job.checkpoint)
     check_pair(job.out, job.checkpoint)
+    assert options.subscription is not None
+    Checkpoint(job.checkpoint, options.subscription).check()
+    draw(f"asking {options.url} …")
     bus = NodeBus(options)
     try:
         bus.reach()  # Spark would take half a minute before anybody heard of a mistake there
     finally:
         bus.close()
+        draw("")
     from pyspark_holdfast.queries import Progress
 
     def work(spark: "SparkSession", stop: threading.Event) -> Progress:
@@ -89,8 +94,7 @@ def run(args: argparse.Namespace) -> int:
 
     job = read_job(args.file)
     try:
-        from pyspark_holdfast.jobs import check_job, places_of, run_job, summary
-        from pyspark_holdfast.node_bus import NodeBus
+        from pyspark_holdfast.jobs import check_job, places_of, reach, run_job, summary
         from pyspark_holdfast.queries import Progress
     except ModuleNotFoundError as error:
         raise missing_package(error.name, "./spark") from None
@@ -101,12 +105,13 @@ def run(args: argparse.Namespace) -> int:
     check_writable("checkpoint", job.checkpoint)
     if job.sink.path is not None:
         check_writable("sink.path", job.sink.path)
-    if len(options.urls) == 1:  # of many, one may be away
-        bus = NodeBus(options)
-        try:
-            bus.reach()
-        finally:
-            bus.close()
+    draw("asking what the job reads and writes …")
+    try:
+        reach(job, options)
+    except ConfigError as error:
+        raise ConfigError(f"{args.file}: {error}") from None
+    finally:
+        draw("")
 
     def work(spark: "SparkSession", stop: threading.Event) -> Progress:
         return run_job(spark, job, stop, _draw_progress, available_now=args.available_now)
@@ -275,10 +280,10 @@ def _batch_log(file: str | None) -> Iterator[None]:
     if file is None:
         yield
         return
-    from pyspark_holdfast.batch_log import LOGGER
+    from pyspark_holdfast.batch_log import LOGGER, BatchFile
 
     try:
-        handler = logging.FileHandler(file, encoding="utf-8")
+        handler = BatchFile(file)
     except OSError as error:
         reason = error.strerror or str(error)
         text = f"invalid value {file} for --batch-log ({reason}); expected a file that can be written"

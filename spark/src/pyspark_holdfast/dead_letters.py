@@ -14,7 +14,10 @@ from holdfast.errors import StorageError
 from pyspark_holdfast.bus import Entry
 
 COLUMNS: Final = "address string, queue_uuid string, sequence bigint, enqueued timestamp, reason string, payload binary"
-"""The table's schema in Spark's own words. `payload` is the whole message, as it came."""
+"""The table's schema in Spark's own words. `payload` is the whole message, as it came; null of one that is in a file of
+its own."""
+PAYLOAD_BYTES_MAX: Final = 1 << 30
+"""A value of Parquet's has less than 2 GiB. A larger message is a file, whose name Spark passes over."""
 
 
 class DeadLetterTable:
@@ -32,7 +35,14 @@ class DeadLetterTable:
         try:
             if not file.exists():
                 self._path.mkdir(parents=True, exist_ok=True)
-                self._write(part, entry, payload, reason)
+                told: bytes | None = payload
+                if len(payload) > PAYLOAD_BYTES_MAX:
+                    whole = self._path / f"_{file.stem}.message"
+                    part.write_bytes(payload)
+                    sync_file(part)
+                    part.rename(whole)
+                    told, reason = None, f"{reason}; the message is the file {whole.name}"
+                self._write(part, entry, told, reason)
                 sync_file(part)
                 part.rename(file)
             sync_directories(self._path, 2)  # the names too: whoever wrote them may have died before
@@ -42,7 +52,7 @@ class DeadLetterTable:
                 f"written ({error.strerror or error})"
             ) from error
 
-    def _write(self, part: Path, entry: Entry, payload: bytes, reason: str) -> None:
+    def _write(self, part: Path, entry: Entry, payload: bytes | None, reason: str) -> None:
         import pyarrow as pa
         import pyarrow.parquet as parquet
 

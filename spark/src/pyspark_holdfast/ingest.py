@@ -36,12 +36,12 @@ def default_checkpoint(out: Path) -> Path:
     return out.with_name(f"{out.name}.checkpoint")
 
 
-def check_pair(out: Path, checkpoint: Path) -> None:
-    """Raises ConfigError where `out` and `checkpoint` cannot have been written together."""
+def check_pair(out: Path, checkpoint: Path, option: str = "--out") -> None:
+    """Raises ConfigError where `out`, which `option` gives, and `checkpoint` cannot have been written together."""
     if checkpoint == out or out in checkpoint.parents:
         raise ConfigError(f"{checkpoint} is inside the table {out}; give the checkpoint a place outside it")
     if out.exists() and not out.is_dir():
-        raise ConfigError(f"invalid value {out} for --out; expected a directory or a new name")
+        raise ConfigError(f"invalid value {out} for {option}; expected a directory or a new name")
     written = max(SinkLog(out).batches(), default=-1)
     planned = max(batches_in(checkpoint / "offsets"), default=-1)
     done = max(batches_in(checkpoint / "commits"), default=-1)
@@ -49,16 +49,16 @@ def check_pair(out: Path, checkpoint: Path) -> None:
         known = f"knows none beyond {planned}" if planned >= 0 else "is empty or not there"
         raise ConfigError(
             f"table {out} holds batch {written}, checkpoint {checkpoint} {known}: Spark would skip what comes; give "
-            "the checkpoint that the table was written with, or a new table with --out"
+            f"the checkpoint that the table was written with, or a new table with {option}"
         )
     if done > written:
         raise ConfigError(
-            f"table {out} ends at batch {written}, checkpoint {checkpoint} says that {done} is done; give --out the "
+            f"table {out} ends at batch {written}, checkpoint {checkpoint} says that {done} is done; give {option} the "
             "table that was written with it, or a new table with a new checkpoint"
         )
     # A first start that was killed leaves the sink's log made and empty.
     if written < 0 and planned < 0 and out.exists() and any(found.name != SINK_LOG for found in out.iterdir()):
-        raise ConfigError(f"there are files in {out} that no ingest wrote; give --out an empty or new directory")
+        raise ConfigError(f"there are files in {out} that no query wrote; give {option} an empty or new directory")
 
 
 def start_query(spark: SparkSession, job: IngestJob, source: str = "holdfast") -> StreamingQuery:

@@ -7,6 +7,7 @@ the options of a source or a sink may be is said by `options.py` and `sink_optio
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 from typing import Any, Final
 
@@ -125,9 +126,16 @@ def _options(file: str, part: str, table: Mapping[str, Any]) -> dict[str, str]:
         if key.lower() in (name.lower() for name in found):
             raise ConfigError(f"{file}: {part}.{key} is there twice, in another case; give it once")
         values = value if isinstance(value, list) else [value]
-        if not values or not all(isinstance(one, (str, int, float)) for one in values):
+        if not values or not all(isinstance(one, (str, int, float, date)) for one in values):
             raise ConfigError(
-                f"{file}: invalid value {value!r} for {part}.{key}; expected text, a number, true, false or a list"
+                f"{file}: invalid value {value!r} for {part}.{key}; expected text, a number, true, false, a time or a "
+                "list"
             )
-        found[key] = ",".join(str(one).lower() if isinstance(one, bool) else str(one) for one in values)
+        found[key] = ",".join(_text(one) for one in values)
     return found
+
+
+def _text(value: str | float | bool | date) -> str:
+    if isinstance(value, date):  # or a time with its date
+        return value.isoformat()
+    return str(value).lower() if isinstance(value, bool) else str(value)

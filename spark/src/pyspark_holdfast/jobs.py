@@ -6,20 +6,23 @@ before Spark starts.
 
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from holdfast.errors import ConfigError
+from pyspark_holdfast.bus import NodeUnreachable
 from pyspark_holdfast.checkpoint import Checkpoint
 from pyspark_holdfast.columns import FIELDS
 from pyspark_holdfast.ingest import check_pair, leaves_out
 from pyspark_holdfast.job_file import Job
+from pyspark_holdfast.node_bus import NodeLink
 from pyspark_holdfast.options import SourceOptions, parse_options
-from pyspark_holdfast.postgresql import FORMAT, parse_postgresql_options
+from pyspark_holdfast.postgresql import FORMAT, parse_postgresql_options, reach_table
 from pyspark_holdfast.queries import Progress, run_queries
-from pyspark_holdfast.sink_options import parse_sink_options
+from pyspark_holdfast.sink_options import SinkOptions, parse_sink_options
 from pyspark_holdfast.steps import check_steps, through
 
 T = TypeVar("T")
@@ -57,7 +60,8 @@ def check_job(job: Job) -> SourceOptions:
     if options.ending_at is not None:
         raise ConfigError("source.endingAt belongs to a batch query of a program; leave it out")
     if job.sink.path is not None:
-        check_pair(job.sink.path, job.checkpoint)
+        check_pair(job.sink.path, job.checkpoint, "sink.path")
+    Checkpoint(job.checkpoint, options.subscription).check()
     check_steps(job.steps)
     for column in () if job.steps else job.sink.partition_by:
         if column not in FIELDS:
@@ -66,15 +70,44 @@ def check_job(job: Job) -> SourceOptions:
         _of("sink", parse_postgresql_options, sink_options(job))
     if job.sink.format == "holdfast":
         sink = _of("sink", parse_sink_options, sink_options(job))
-        for url in options.urls:
-            if sink.url == url and (
-                sink.address is None or any(address.matching([sink.address]) for address in options.addresses)
-            ):
-                raise ConfigError(
-                    f"the sink writes into queue {sink.address or options.address!r} at {url}, which the source reads; "
-                    "give sink.address another"
-                )
+        if sink.url in options.urls:
+            _check_apart(options, sink)
     return options
+
+
+def reach(job: Job, options: SourceOptions) -> None:
+    """Returns once the node of the source, if it has but one (of many, one may be away), and what the sink writes to
+    have answered. Raises HoldfastError: Spark would take half a minute before anybody heard of a mistake there."""
+    names = []
+    if len(options.urls) == 1:
+        names.append(_name_at("source", options))
+    if job.sink.format == "postgresql":
+        reach_table(parse_postgresql_options(sink_options(job)))
+    if job.sink.format == "holdfast":
+        sink = parse_sink_options(sink_options(job))
+        own = replace(options, urls=(sink.url,), ca_file=sink.ca_file, retry_s=sink.retry_s)
+        if _name_at("sink", own) in names:
+            _check_apart(options, sink)
+
+
+def _name_at(part: str, options: SourceOptions) -> str:
+    """The name of the node of a part of a job, which its errors name."""
+    link = NodeLink(options)
+    try:
+        return link.name()
+    except (ConfigError, NodeUnreachable) as error:
+        raise type(error)(f"{part}: {error}") from error
+    finally:
+        link.close()
+
+
+def _check_apart(options: SourceOptions, sink: SinkOptions) -> None:
+    """Raises ConfigError where the sink, of a node that the source reads, writes into what the source reads."""
+    if sink.address is None or any(address.matching([sink.address]) for address in options.addresses):
+        raise ConfigError(
+            f"the sink writes into queue {sink.address or options.address!r} at {sink.url}, which the source reads; "
+            "give sink.address another"
+        )
 
 
 def start_job(spark: SparkSession, job: Job, *, available_now: bool) -> StreamingQuery:

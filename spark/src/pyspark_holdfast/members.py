@@ -25,7 +25,8 @@ QUEUES_MAX: Final = 1_000
 
 @dataclass(slots=True, eq=False)
 class Member:
-    """A queue that is read. `place`: where the subscription was when this run opened it; `advanced`: where it is."""
+    """A queue that is read. `place`: where the subscription was when this run opened it; `advanced`: where it is;
+    `tail`: the furthest end of the queue that this run has seen, beyond which it has planned nothing."""
 
     key: str
     address: str
@@ -33,9 +34,11 @@ class Member:
     subscription: str
     place: Position
     advanced: int = field(init=False)
+    tail: int = field(init=False)
 
     def __post_init__(self) -> None:
         self.advanced = self.place.advanced
+        self.tail = self.place.tail
 
     @property
     def uuid(self) -> str:

@@ -69,20 +69,25 @@ class NodeLink:
         """The names of the node's ordinary queues that this user may read, in order."""
         found: list[str] = []
         asked: dict[str, Any] = {}
+        where = f"queues at {self.options.url}"
         try:
             while True:
                 told = self.connected().manage("QUERY", QUEUE, "", asked, limit_s=self.limit_s)
                 found += [str(row["name"]) for row in told["queues"]]
+                before = asked
                 if told["more"] and "offset" in told:  # a user who is no administrator
                     asked = {"offset": told["offset"]}
                 elif told["more"] and told["queues"]:
                     asked = {"after": found[-1]}
                 else:
                     return sorted({name for name in found if not name.startswith(("@", "$"))})
+                if asked == before:
+                    (place,) = asked.values()
+                    raise HoldfastError(f"{where}: the node's pages do not go on behind {place!r}; expected others")
         except ConnectionFailed as error:
             raise self.unreachable(str(error), error) from error
         except ManagementError as error:
-            raise ConfigError(f"queues at {self.options.url}: {error.description}") from error
+            raise ConfigError(f"{where}: {error.description}") from error
 
     def unreachable(self, text: str, error: ConnectionFailed) -> HoldfastError:
         """What it means that there is no connection: a node that is away may come back, a wrong password is a mistake.
@@ -135,16 +140,16 @@ class NodeBus:
             begin: dict[str, Any] = {"start_ms": round(start.timestamp() * 1000)}
         else:
             begin = {"start": start}
-        return _position(self._subscription("OPEN", {"mode": mode, **begin}))
+        return self._position(self._subscription("OPEN", {"mode": mode, **begin}))
 
     def place(self) -> Position:
-        return _position(self._subscription("READ", {}))
+        return self._position(self._subscription("READ", {}))
 
     def bounds(self) -> Position:
         answer = self._manage("READ", QUEUE, self._options.address, {})
         # A node that does not tell the head has entries from 1 on, as far as we know: tasks may find nothing.
-        head, tail = int(answer.get("head", 1)), int(answer["next_sequence"])
-        return Position(str(answer["uuid"]), head, head, tail, 0)
+        head = self._number(answer, "head") if "head" in answer else 1
+        return Position(self._uuid(answer, "uuid"), head, head, self._number(answer, "next_sequence"), 0)
 
     def peek(self, lease: Lease, start: int, rows_max: int | None, bytes_max: int | None) -> Window:
         arguments: dict[str, Any] = {"start": start}
@@ -153,8 +158,9 @@ class NodeBus:
         if bytes_max is not None:
             arguments["bytes_max"] = bytes_max
         told = self._subscription("PEEK", arguments, lease)
-        end = int(told["end"])
-        return Window(end, int(told.get("tail", end)), int(told.get("average", 0)))
+        end = self._number(told, "end")
+        tail = self._number(told, "tail") if "tail" in told else end
+        return Window(end, tail, self._number(told, "average") if "average" in told else 0)
 
     def measure(self, lease: Lease, start: int, rows_max: int, bytes_max: int) -> Window:
         """A node looks at a bounded part of a queue at a time, and says whether there is more."""
@@ -167,12 +173,18 @@ class NodeBus:
                     f"{self._where()}: the node is of a version that does not count the bytes of a batch; leave out "
                     "maxBytesPerTrigger"
                 )
-            if not messages or int(told["bytes"]) <= bytes_max - size:
-                end, messages, size = int(told["end"]), messages + int(told["messages"]), size + int(told["bytes"])
-            else:
-                return Window(end, int(told["tail"]), 0, messages, size, True)
-            if not told["more"] or messages >= rows_max or size >= bytes_max:
-                return Window(end, int(told["tail"]), 0, messages, size, end < int(told["tail"]))
+            reached, tail, own = (self._number(told, name) for name in ("end", "tail", "bytes"))
+            if messages and own > bytes_max - size:
+                return Window(end, tail, 0, messages, size, True)
+            before, end = end, reached
+            messages, size = messages + self._number(told, "messages"), size + own
+            if not told.get("more") or messages >= rows_max or size >= bytes_max:
+                return Window(end, tail, 0, messages, size, end < tail)
+            if end <= before:
+                raise HoldfastError(
+                    f"{self._where()}: the node counts from {before} to {end}, and says that there is more; expected "
+                    "that it goes on"
+                )
 
     def gaps(self, lease: Lease, ranges: list[tuple[int, int]]) -> tuple[int, int]:
         numbers = [number for one in ranges for number in one]
@@ -187,10 +199,10 @@ class NodeBus:
             raise self._told(error) from error
         except ConnectionFailed as error:
             raise self._told(error) from error
-        return int(answer["expired"]), int(answer["dropped"])
+        return self._number(answer, "expired"), self._number(answer, "dropped")
 
     def advance(self, lease: Lease, sequence: int) -> int:
-        return int(self._subscription("ADVANCE", {"sequence": sequence}, lease)["advanced"])
+        return self._number(self._subscription("ADVANCE", {"sequence": sequence}, lease), "advanced")
 
     def _subscription(self, operation: str, arguments: dict[str, Any], lease: Lease | None = None) -> dict[str, Any]:
         told = {"queue": self._options.address, **arguments}
@@ -204,6 +216,23 @@ class NodeBus:
             return self._link.connected().manage(operation, type, name, arguments, limit_s=self._link.limit_s)
         except (ManagementError, ConnectionFailed) as error:
             raise self._told(error) from error
+
+    def _number(self, answer: dict[str, Any], name: str) -> int:
+        value = answer.get(name)
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise HoldfastError(f"{self._where()}: the node's answer has {value!r:.80} as {name!r}; expected a number")
+        return int(value)
+
+    def _uuid(self, answer: dict[str, Any], name: str) -> str:
+        if not answer.get(name):
+            raise HoldfastError(
+                f"{self._where()}: the node's answer has nothing as {name!r}; expected the queue's UUID"
+            )
+        return str(answer[name])
+
+    def _position(self, answer: dict[str, Any]) -> Position:
+        numbers = (self._number(answer, name) for name in ("advanced", "head", "tail", "lease_epoch"))
+        return Position(self._uuid(answer, "queue_uuid"), *numbers)
 
     # ------------------------------------------------------------------------------------------------ reading
 
@@ -268,13 +297,3 @@ def _end(connection: BlockingConnection) -> None:
         connection.close()
     except HoldfastError:
         pass  # the node sees the connection end, that is all that is wanted
-
-
-def _position(answer: dict[str, Any]) -> Position:
-    return Position(
-        str(answer["queue_uuid"]),
-        int(answer["advanced"]),
-        int(answer["head"]),
-        int(answer["tail"]),
-        int(answer["lease_epoch"]),
-    )

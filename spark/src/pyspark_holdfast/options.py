@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
-from urllib.parse import unquote, urlsplit
 
 from holdfast.client.network.url import Url, parse_url
 from holdfast.errors import ConfigError
 from holdfast.units import MIB
 from pyspark_holdfast.addresses import Address, addresses_of, escaped, listed
 from pyspark_holdfast.bus import Start
+from pyspark_holdfast.option_hints import SOURCE_HINTS, check_known
 
 STARTS: Final = ("first", "next")
 MODES: Final = ("take", "copy")
@@ -26,7 +26,7 @@ NAMES: Final = (
     "sinkPath", "maxRowsPerTrigger", "bytesPerTrigger", "rowsPerPartition", "rowsPerBatch",
     "retrySeconds", "onUnreadable", "deadLetterPath", "failOnDataLoss", "startingOffsets", "maxOffsetsPerTrigger",
     "onNodeAway", "maxBytesPerTrigger", "minRowsPerTrigger", "minOffsetsPerTrigger", "maxDelaySeconds", "endingAt",
-    "subscribe", "startingTimestamp", "endingOffsets", "endingTimestamp", "maxTriggerDelay",
+    "subscribe", "startingTimestamp", "endingOffsets", "endingTimestamp", "maxTriggerDelay", "maxMessageBytes",
 )  # fmt: skip
 """As users write them; Spark does not tell case apart."""
 
@@ -46,10 +46,6 @@ SAME: Final = {
     "maxTriggerDelay": "maxDelaySeconds",
 }
 """Names of Spark's Kafka source for options that mean the same here."""
-
-FORMER: Final = {
-    "leaseSeconds": "it was removed, since it had no effect: a query that starts fences the one before it at once",
-}
 
 ROWS_PER_BATCH_MAX: Final = 100_000
 EPOCH_YEAR: Final = 1970
@@ -79,9 +75,9 @@ class SourceOptions:
     holds, or takes at most `bytes_max`, which the node counts. With less than `rows_min` entries it waits, for at most
     `delay_s` after the batch before. A task reads `rows_per_partition` sequences; an Arrow batch holds at most
     `rows_per_batch` rows. `retry_s`: how long a node that cannot be reached is tried again before the query fails.
-    `on_unreadable`: row, fail or deadLetter, which has `dead_letter_path`. `on_node_away`, of several nodes: goOn,
-    fail or leaveOut. `begins`: whether `starting_from` was given. `ending_at`, of a batch query: a sequence, or a time;
-    neither is read.
+    `on_unreadable`: row, fail or deadLetter, which has `dead_letter_path`; the last two also for a message whose row
+    has more than `message_bytes_max` bytes. `on_node_away`, of several nodes: goOn, fail or leaveOut. `begins`: whether
+    `starting_from` was given. `ending_at`, of a batch query: a sequence, or a time; neither is read.
     """
 
     urls: tuple[Url, ...]
@@ -106,6 +102,7 @@ class SourceOptions:
     delay_s: float = 900.0
     begins: bool = False
     ending_at: int | datetime | None = None
+    message_bytes_max: int | None = None
 
     @property
     def url(self) -> Url:
@@ -131,14 +128,7 @@ class SourceOptions:
 def parse_options(options: Mapping[str, str]) -> SourceOptions:
     """`options` as Spark gives them, in any case. Raises ConfigError at the first wrong one."""
     given = {key.lower(): value for key, value in options.items()}
-    known = {name.lower() for name in NAMES}
-    former = {name.lower(): (name, reason) for name, reason in FORMER.items()}
-    for key in given:
-        if key in former:
-            name, reason = former[key]
-            raise ConfigError(f"option {name!r}: {reason}")
-        if key not in known:
-            raise ConfigError(f"unknown option {key!r}; expected one of {', '.join(NAMES)}")
+    check_known(given, NAMES, SOURCE_HINTS)
     for other in dict.fromkeys(SAME.values()):
         names = [name for name in (other, *(one for one in SAME if SAME[one] == other)) if name.lower() in given]
         if len(names) > 1:
@@ -150,6 +140,8 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
     on_unreadable = UNREADABLE[one_of("onUnreadable", given.get("onunreadable", "row"), tuple(UNREADABLE))]
     if (on_unreadable == "deadLetter") != ("deadletterpath" in given):
         raise ConfigError("option 'deadLetterPath' belongs to onUnreadable=deadLetter; give both or neither")
+    if "maxmessagebytes" in given and on_unreadable == "row":
+        raise ConfigError("option 'maxMessageBytes' needs onUnreadable=deadLetter or fail: no row tells such a message")
     on_node_away = AWAY[one_of("onNodeAway", given.get("onnodeaway", "goOn"), tuple(AWAY))]
     if on_node_away == "leaveOut" and "sinkpath" not in given:
         raise ConfigError(
@@ -184,6 +176,7 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
         delay_s=_delay(given),
         begins=any(name in given for name in ("startingfrom", "startingoffsets", "startingtimestamp")),
         ending_at=_end(given),
+        message_bytes_max=whole("maxMessageBytes", given, 1) if "maxmessagebytes" in given else None,
     )
 
 
@@ -257,14 +250,17 @@ def _place(name: str, text: str, others: str) -> int | datetime:
         return int(text)
     try:
         time = datetime.fromisoformat(text)
-    except ValueError:
-        time = None
-    if time is None or time.tzinfo is None or time.year < EPOCH_YEAR:
+        if time.tzinfo is None:
+            raise ValueError
+        time = time.astimezone(UTC)
+        if time.year < EPOCH_YEAR:
+            raise ValueError
+    except (ValueError, OverflowError):
         raise ConfigError(
             f"invalid value {text!r:.80} for option {name!r}; expected {others}, a sequence from 1, or a time with its "
             "zone, such as 2026-11-29T17:00:00Z"
-        )
-    return time.astimezone(UTC)
+        ) from None
+    return time
 
 
 def _milliseconds(name: str, text: str) -> datetime:
@@ -293,21 +289,27 @@ def _delay(given: Mapping[str, str]) -> float:
 
 
 def local_path(name: str, text: str) -> Path:
-    """A path, or a `file:` URI, of this machine; ConfigError for any other file system."""
-    if not text:
-        raise ConfigError(f"option {name!r} is empty; expected a directory of this machine")
-    try:
-        parts = urlsplit(text)
-    except ValueError:
-        text = f"invalid value {text!r} for option {name!r}; expected a directory of this machine"
-        raise ConfigError(text) from None
-    if parts.scheme == "file" and parts.netloc in ("", "localhost"):
-        return Path(unquote(parts.path))
-    if "://" in text or _SCHEME.match(text):
+    """A path, or a `file:` URI, of this machine; ConfigError for any other file system. As Hadoop reads a URI, nothing
+    in it is escaped: Spark's own options of the same text must be the same place."""
+    path = text
+    if text.startswith("file:"):
+        path = text.removeprefix("file:")
+        if path.startswith("//"):
+            host, slash, rest = path[2:].partition("/")
+            path = slash + rest if host in ("", "localhost") else ""
+        if not path.startswith("/"):
+            raise ConfigError(
+                f"invalid value {text!r:.80} for option {name!r}; expected file:/ and a path from the root"
+            )
+    if not path or "\0" in path:
+        raise ConfigError(
+            f"option {name!r} is {'empty' if not text else 'no path'}; expected a directory of this machine"
+        )
+    if path is text and ("://" in text or text.startswith("//") or _SCHEME.match(text)):
         raise ConfigError(
             f"invalid value {text!r} for option {name!r}; expected a directory that this machine can sync to its disk"
         )
-    return Path(text).absolute()
+    return Path(path).absolute()
 
 
 def _url(text: str, of: int = 1) -> Url:
@@ -329,7 +331,7 @@ def _first_line_of(name: str, path: str) -> str:
 def text_of(name: str, path: str) -> str:
     try:
         return Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:  # no UTF-8, or a path that can be none
         raise ConfigError(f"{path} of option {name!r} cannot be read ({error})") from None
 
 

@@ -6,9 +6,25 @@ alone decides what it is: there is no second mapping. A mistake in a row is a Va
 
 import base64
 import json
-from collections.abc import Iterable
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
+
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DataType,
+    DecimalType,
+    FractionalType,
+    IntegralType,
+    MapType,
+    NullType,
+    StringType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
 
 from holdfast.client import Message
 from holdfast.client.messages.message_json import BODY_KINDS, FORMAT, message_of
@@ -28,15 +44,71 @@ _PROPERTIES: Final = (
     "reply_to", "correlation_id", "content_encoding", "group_id", "group_sequence", "reply_to_group_id",
 )  # fmt: skip
 _TIMES: Final = {"created": "creation_time", "absolute_expiry_time": "absolute_expiry_time"}
+_MAPS: Final = ("application_properties", "annotations")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
 
 
-def check_columns(names: Iterable[str]) -> None:
+class Kind(NamedTuple):
+    """What a column may be of."""
+
+    types: tuple[type[DataType], ...]
+    expected: str
+
+
+_TEXT: Final = Kind((StringType,), "string")
+_BYTES: Final = Kind((BinaryType, StringType), "binary or string")
+_NUMBER: Final = Kind((IntegralType,), "a whole number: tinyint, smallint, int or bigint")
+_TIME: Final = Kind((TimestampType, TimestampNTZType, IntegralType), "timestamp, or milliseconds as bigint")
+_MAP: Final = Kind((MapType, StructType), "map or struct")
+_OTHERS: Final[Mapping[str, Kind]] = {
+    "body": _BYTES, "user_id": _BYTES, "created": _TIME, "absolute_expiry_time": _TIME, "group_sequence": _NUMBER,
+    "priority": _NUMBER, "ttl_ms": _NUMBER, "durable": Kind((BooleanType,), "boolean"),
+    "application_properties": _MAP, "annotations": _MAP,
+}  # fmt: skip
+"""Of the columns of SENT that are no text."""
+_VALUES: Final = (
+    NullType, BooleanType, IntegralType, FractionalType, StringType, BinaryType, TimestampType, TimestampNTZType,
+)  # fmt: skip
+
+
+def check_columns(schema: StructType) -> None:
     """Raises ConfigError where a column is none that a message could be made of."""
+    names = schema.names
     for name in names:
         if name not in FIELDS:
             raise ConfigError(f"unknown column {name!r}; expected some of {', '.join(SENT)}")
+        if names.count(name) > 1:
+            raise ConfigError(f"column {name!r} is there {names.count(name)} times; expected once")
+    if not set(names) & set(SENT):
+        raise ConfigError(f"no column that a message could be made of; expected some of {', '.join(SENT)}")
+    for column in schema.fields:
+        if column.name not in SENT:
+            continue
+        kind = _OTHERS.get(column.name, _TEXT)
+        if not isinstance(column.dataType, (*kind.types, NullType)):
+            raise ConfigError(
+                f"column {column.name!r} is of type {column.dataType.simpleString():.80}; expected {kind.expected}"
+            )
+        if column.name in _MAPS:
+            _check_values(column.name, column.dataType)
+
+
+def _check_values(name: str, kind: DataType) -> None:
+    match kind:
+        case MapType():
+            if not isinstance(kind.keyType, StringType):
+                raise ConfigError(
+                    f"column {name!r} has a map with keys of {kind.keyType.simpleString()}; expected string"
+                )
+            _check_values(name, kind.valueType)
+        case StructType():
+            for field in kind.fields:
+                _check_values(name, field.dataType)
+        case ArrayType():
+            _check_values(name, kind.elementType)
+        case _ if not isinstance(kind, _VALUES) or isinstance(kind, DecimalType):
+            raise ConfigError(f"column {name!r} has values of type {kind.simpleString()}; expected a cast to another")
 
 
 def message_of_row(row: dict[str, Any]) -> Message:
@@ -88,8 +160,11 @@ def _put_map(line: dict[str, Any], amqp: dict[str, Any], row: dict[str, Any], pl
     if values is not None:
         told = _parsed(row, f"{column}_json")
         if set(told) == {"amqp:map"}:
-            amqp[f"{column}_map"] = told["amqp:map"]
-            return
+            by_text = _by_text(told["amqp:map"], is_symbol=column == "annotations")
+            if by_text is None:
+                amqp[f"{column}_map"] = told["amqp:map"]
+                return
+            told = by_text
     else:
         given = row.get(column)
         if not given:
@@ -100,6 +175,22 @@ def _put_map(line: dict[str, Any], amqp: dict[str, Any], row: dict[str, Any], pl
     line[plain] = {key: None if key in exact else value for key, value in told.items()}  # in their order
     if exact or not told:
         amqp[column] = exact | (amqp.get(column) or {})
+
+
+def _by_text(pairs: Any, *, is_symbol: bool) -> dict[str, Any] | None:
+    """Pairs as an object, where all keys are of the type that the section has, and one begins as no key of JSON may;
+    else None. What the widths of their values are is in `amqp`, by these keys."""
+    found: dict[str, Any] = {}
+    for pair in pairs if isinstance(pairs, list) else ():
+        key = pair[0] if isinstance(pair, list) and len(pair) == 2 else None
+        if is_symbol and isinstance(key, dict) and set(key) == {"amqp:symbol"}:
+            key = key["amqp:symbol"]
+        elif is_symbol:
+            return None
+        if not isinstance(key, str):
+            return None
+        found[key] = pair[1]
+    return found or None
 
 
 def _plain_value(column: str, value: Any) -> Any:

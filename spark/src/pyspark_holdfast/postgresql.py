@@ -21,8 +21,10 @@ from pyspark.sql.types import (
     ArrayType,
     BinaryType,
     BooleanType,
+    ByteType,
     DataType,
     DateType,
+    DecimalType,
     DoubleType,
     FloatType,
     IntegerType,
@@ -31,10 +33,12 @@ from pyspark.sql.types import (
     ShortType,
     StringType,
     StructType,
+    TimestampNTZType,
     TimestampType,
 )
 
 from holdfast.errors import ConfigError, HoldfastError
+from pyspark_holdfast.option_hints import check_known
 from pyspark_holdfast.options import text_of
 
 if TYPE_CHECKING:
@@ -42,15 +46,24 @@ if TYPE_CHECKING:
 
 FORMAT: Final = "holdfast-postgresql"
 NAMES: Final = ("url", "passwordFile", "table", "key", "checkpointLocation")
+HINTS: Final = {
+    "dbtable": "it is that of Spark's JDBC source; give 'table'",
+    "user": "give it in 'url', postgresql://USER@host/database",
+    "password": "give 'passwordFile', a file with it in the first line",
+    "driver": "there is none; leave it out",
+    "path": "start() and save() take none; give 'table'",
+}
 KEY: Final = ("node", "address", "sequence")
 """What a row of the source is known by."""
 CONNECT_LIMIT_S: Final = 30
+NAME_BYTES_MAX: Final = 63
 ROWS_AT_ONCE: Final = 1_000
 
 TYPES: Final[Mapping[type[DataType], str]] = {
-    StringType: "text", BinaryType: "bytea", BooleanType: "boolean", ShortType: "smallint", IntegerType: "integer",
-    LongType: "bigint", FloatType: "real", DoubleType: "double precision", TimestampType: "timestamptz",
-    DateType: "date", MapType: "jsonb", ArrayType: "jsonb", StructType: "jsonb",
+    StringType: "text", BinaryType: "bytea", BooleanType: "boolean", ByteType: "smallint", ShortType: "smallint",
+    IntegerType: "integer", LongType: "bigint", FloatType: "real", DoubleType: "double precision",
+    DecimalType: "numeric", TimestampType: "timestamptz", TimestampNTZType: "timestamp", DateType: "date",
+    MapType: "jsonb", ArrayType: "jsonb", StructType: "jsonb",
 }  # fmt: skip
 
 
@@ -68,10 +81,7 @@ class PostgresqlOptions:
 def parse_postgresql_options(options: Mapping[str, str]) -> PostgresqlOptions:
     """`options` as Spark gives them, in any case. Raises ConfigError at the first wrong one."""
     given = {key.lower(): value for key, value in options.items()}
-    known = {name.lower() for name in NAMES}
-    for name in given:
-        if name not in known:
-            raise ConfigError(f"unknown option {name!r}; expected one of {', '.join(NAMES)}")
+    check_known(given, NAMES, HINTS)
     for name in ("url", "table"):
         if not given.get(name):
             raise ConfigError(f"option {name!r} is missing; expected that of the PostgreSQL sink")
@@ -80,8 +90,14 @@ def parse_postgresql_options(options: Mapping[str, str]) -> PostgresqlOptions:
     table = tuple(given["table"].split("."))
     key = tuple(name.strip() for name in given["key"].split(",")) if "key" in given else KEY
     for option, names in (("table", table), ("key", key)):
-        if "" in names or (option == "table" and len(names) > 2):
-            raise ConfigError(f"invalid value {given[option]!r} for option {option!r}; expected names")
+        is_twice = option == "key" and len(set(names)) < len(names)
+        if "" in names or is_twice or (option == "table" and len(names) > 2):
+            raise ConfigError(f"invalid value {given[option]!r:.80} for option {option!r}; expected names")
+        if any(len(name.encode()) > NAME_BYTES_MAX for name in names):
+            raise ConfigError(
+                f"invalid value {given[option]!r:.80} for option {option!r}; expected names of at most "
+                f"{NAME_BYTES_MAX} bytes, of which PostgreSQL cuts longer ones"
+            )
     password = None
     if "passwordfile" in given:
         password = text_of("passwordFile", given["passwordfile"]).partition("\n")[0].rstrip("\r")
@@ -160,13 +176,22 @@ def make_table(options: PostgresqlOptions, columns: Mapping[str, str]) -> None:
     def make(connection: Any, sql: Any) -> None:
         fields = [sql.SQL("{} {}").format(sql.Identifier(name), sql.SQL(kind)) for name, kind in columns.items()]
         fields.append(sql.SQL("PRIMARY KEY ({})").format(_names(sql, options.key)))
+        table = sql.Identifier(*options.table)
+        there = connection.execute("SELECT to_regclass(%s)", (table.as_string(connection),)).fetchone()
+        if there[0] is not None:  # a user who may insert into it need not be one who may make tables
+            return
         text = sql.SQL("CREATE TABLE IF NOT EXISTS {} ({})")
         connection.execute("SET client_min_messages = warning")
         # Two that make a table at the same time meet in the catalogue, where one fails.
         connection.execute("SELECT pg_advisory_xact_lock(hashtext('holdfast-postgresql'))")
-        connection.execute(text.format(sql.Identifier(*options.table), sql.SQL(", ").join(fields)))
+        connection.execute(text.format(table, sql.SQL(", ").join(fields)))
 
     _in_transaction(options, make)
+
+
+def reach_table(options: PostgresqlOptions) -> None:
+    """Returns once the database has answered. Raises HoldfastError."""
+    _in_transaction(options, lambda connection, sql: connection.execute("SELECT 1"))
 
 
 def write_partition(options: PostgresqlOptions, columns: Mapping[str, str], batches: Iterator["RecordBatch"]) -> None:
@@ -184,8 +209,7 @@ def write_partition(options: PostgresqlOptions, columns: Mapping[str, str], batc
             for batch in batches:
                 for start in range(0, batch.num_rows, ROWS_AT_ONCE):
                     part = batch.slice(start, ROWS_AT_ONCE)
-                    # Maps as dicts: as lists of pairs an empty one would be an empty list.
-                    values = [part.column(name).to_pylist(maps_as_pydicts="lossy") for name in columns]
+                    values = [_values(part, name) for name in columns]
                     for row in zip(*values, strict=True):
                         copy.write_row(
                             [_json(one) if is_json else one for one, is_json in zip(row, nested, strict=True)]
@@ -196,6 +220,15 @@ def write_partition(options: PostgresqlOptions, columns: Mapping[str, str], batc
         connection.execute(insert.format(sql.Identifier(*options.table), names, names, key, key))
 
     _in_transaction(options, write)
+
+
+def _values(part: "RecordBatch", name: str) -> list[Any]:
+    try:
+        # Maps as dicts: as lists of pairs an empty one would be an empty list.
+        found: list[Any] = part.column(name).to_pylist(maps_as_pydicts="lossy")
+    except (ValueError, OverflowError) as error:
+        raise HoldfastError(f"column {name!r}: {error}; expected times of the years 1 to 9999") from None
+    return found
 
 
 def _in_transaction(options: PostgresqlOptions, work: Callable[[Any, Any], None]) -> None:
@@ -209,8 +242,8 @@ def _in_transaction(options: PostgresqlOptions, work: Callable[[Any, Any], None]
         with psycopg.connect(options.url, connect_timeout=CONNECT_LIMIT_S, **more) as connection:
             work(connection, sql)
     except psycopg.Error as error:
-        said = " ".join(str(error).split())
-        raise HoldfastError(f"table {'.'.join(options.table)} of PostgreSQL: {said}") from error
+        said = " ".join(str(error).replace(options.url, "the option 'url'").split())  # it may have a password
+        raise HoldfastError(f"table {'.'.join(options.table)} of PostgreSQL: {said}") from None
 
 
 def _names(sql: Any, names: Any) -> Any:

@@ -48,7 +48,7 @@ class Reading:
                 table = None
                 if options.dead_letter_path is not None:
                     table = DeadLetterTable(options.dead_letter_path, wanted.address, wanted.queue_uuid)
-                unreadable = Unreadable(options.on_unreadable, table)
+                unreadable = Unreadable(options.on_unreadable, table, options.message_bytes_max)
                 bus = node.bus(wanted.address)
                 gaps = Gaps(wanted, task.node)
                 # A task may end before its range does (limit): the link goes before its connection.

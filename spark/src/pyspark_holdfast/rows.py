@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from uuid import UUID
 
 from holdfast.client import Header, Properties
-from holdfast.client.messages.message_json import PLAIN_TYPES, exact_rest
+from holdfast.client.messages.message_json import PLAIN_TYPES, YEAR_10000_MS, exact_rest
 from holdfast.client.messages.payload import ENQUEUED, SEQUENCE, is_placed, way_of
 from holdfast.client.messages.typed_json import TypedBody, compact_json, json_text, map_text, typed_body
 from holdfast.errors import HoldfastError
@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 BATCH_BYTES_MAX: Final = 64 * MIB
 """What an Arrow batch holds, but for its last message: an array of Arrow's holds no more than 2 GiB."""
 
-_MILLISECONDS_MAX: Final = 9_000_000_000_000_000
-"""What still fits as microseconds into 64 bits; times beyond are null, and exact in the column `amqp`."""
+YEAR_1_MS: Final = -62_135_596_800_000
+"""Spark's timestamps are those of the years 1 to 9999, and Python's; others are null, and exact in the column `amqp`.
+"""
 
 _OWN: Final = ("address", "application_properties", "annotations", "node")
 """Columns that are not gathered with the others."""
@@ -46,10 +47,12 @@ class DeadLetters(Protocol):
 
 class Unreadable(NamedTuple):
     """What is done with a message that cannot be told as a row: `row`, a row of kind `undecodable`; `fail`, the task
-    fails; `deadLetter`, `dead_letters` has it and there is no row."""
+    fails; `deadLetter`, `dead_letters` has it and there is no row. The last two also with one whose row would have more
+    than `bytes_max` bytes."""
 
     policy: str = "row"
     dead_letters: DeadLetters | None = None
+    bytes_max: int | None = None
 
 
 def text_of(value: Any) -> str | None:
@@ -141,24 +144,30 @@ class _Gathered:
         except (TypeError, ValueError, RecursionError) as error:
             self._add_unreadable(entry, _encoded(message), str(error))
             return
-        self._put(row, properties, annotations)
+        size = _bytes_of(row) + sum(_bytes_of(keys) + _bytes_of(values) for keys, values in (properties, annotations))
+        bytes_max = self._unreadable.bytes_max
+        if bytes_max is not None and size > bytes_max:
+            reason = f"its row would have {size} bytes, more than maxMessageBytes, {bytes_max}"
+            self._add_unreadable(entry, _encoded(message), reason)
+            return
+        self._put(size, row, properties, annotations)
 
     def _add_unreadable(self, entry: Entry, payload: bytes | None, reason: str) -> None:
-        policy, dead_letters = self._unreadable
+        policy, dead_letters, _ = self._unreadable
         if payload is None or policy == "fail":
             raise HoldfastError(f"queue {self._address!r}, sequence {entry.sequence}: no row can tell it: {reason}")
         if dead_letters is not None:
             dead_letters.put(entry, payload, reason)
             return
         body = TypedBody("undecodable", payload, json_text(reason))
-        self._put(_row(entry._replace(message=_NOTHING), body, None), ([], []), ([], []))
+        row = _row(entry._replace(message=_NOTHING), body, None)
+        self._put(_bytes_of(row), row, ([], []), ([], []))
 
-    def _put(self, row: tuple[Any, ...], *texts: tuple[list[str], list[str | None]]) -> None:
+    def _put(self, size: int, row: tuple[Any, ...], *texts: tuple[list[str], list[str | None]]) -> None:
         self.rows.append(row)
-        self.size += _bytes_of(row)
+        self.size += size
         for column, (keys, values) in zip((self._properties, self._annotations), texts, strict=True):
             column.add(keys, values)
-            self.size += _bytes_of(keys) + _bytes_of(values)
 
     def batch(self) -> "RecordBatch":
         """HoldfastError where one message alone has more than a column holds."""
@@ -340,6 +349,6 @@ def _identifier(value: Any) -> str | None:
 
 
 def _microseconds(milliseconds: int | None) -> int | None:
-    if milliseconds is None or not -_MILLISECONDS_MAX < milliseconds < _MILLISECONDS_MAX:
+    if milliseconds is None or not YEAR_1_MS <= milliseconds < YEAR_10000_MS:
         return None
     return int(milliseconds) * 1000

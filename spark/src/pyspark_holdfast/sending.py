@@ -20,7 +20,7 @@ from holdfast.client.outcomes import is_not_taken
 from holdfast.client.verbs.running import STALLED_S, STALLS, Progress, in_thread, telling_stalls
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.lines import say
-from pyspark_holdfast.outgoing import message_of_row
+from pyspark_holdfast.outgoing import NOT_SENT, message_of_row
 from pyspark_holdfast.sink_options import SinkOptions
 from pyspark_holdfast.sink_state import Numbers
 
@@ -113,8 +113,8 @@ class _Task:
                 connection = await stack.enter_async_context(
                     await connect(options.url, retry_s=options.retry_s, ca_file=options.ca_file)
                 )
-                async for rows in _slices(batches):
-                    for row in rows:
+                async for part in _slices(batches):
+                    for row in self._rows_of(part):
                         self._rows += 1
                         address, message = self._message(row)
                         outflow = self._outflows.get(address)
@@ -123,9 +123,34 @@ class _Task:
                         await outflow.put(message)
                 for outflow in self._outflows.values():
                     await outflow.end()
+                if self._knows:
+                    await self._check_others(connection)
             except ConnectionFailed as error:
                 raise HoldfastError(f"{options.url}: {error}") from error
         return {address: outflow.count for address, outflow in self._outflows.items()}
+
+    async def _check_others(self, connection: Connection) -> None:
+        """Raises HoldfastError where there were rows for an address the first time, and are none now."""
+        named = self._options.address
+        for address in self._first if named is None else (named,):
+            if address not in self._outflows:
+                where, last = _where(self._options, address), self._first.get(address, 1) - 1
+                try:
+                    sender = await connection.sender(address, producer=self._producer)
+                    _check_fewer(where, sender, last)
+                    await sender.close()
+                except LinkError as error:
+                    raise _told(where, self._producer, error) from error
+
+    def _rows_of(self, part: "RecordBatch") -> list[dict[str, Any]]:
+        try:
+            found: list[dict[str, Any]] = part.to_pylist(maps_as_pydicts="strict")
+        except (ValueError, OverflowError) as error:
+            raise ConfigError(
+                f"rows {self._rows + 1} to {self._rows + part.num_rows} of partition {self._partition}: {error}; "
+                "expected times of the years 1 to 9999"
+            ) from None
+        return found
 
     def _message(self, row: dict[str, Any]) -> tuple[str, Message]:
         address = self._options.address or row.get("address")
@@ -196,13 +221,7 @@ class _Outflow:
         """Waits until the node has stored all of it."""
         while self._waiting:
             await self._settle_one()
-        last = self._first + self.count - 1
-        if self._sender.last_number > last:
-            raise HoldfastError(
-                f"{self._where}: the node has number {self._sender.last_number} of producer "
-                f"{self._sender.producer!r}, and this partition ends at {last}: it was computed again with fewer rows; "
-                "rows must be the same, and in the same order, each time"
-            )
+        _check_fewer(self._where, self._sender, self._first + self.count - 1)
         try:
             await self._sender.close()
         except LinkError as error:
@@ -250,16 +269,27 @@ class _Outflow:
         await self._submit(message, number)
 
 
+def _check_fewer(where: str, sender: Sender, last: int) -> None:
+    """Raises HoldfastError where the node has more of a partition than this attempt, whose last number is `last`."""
+    if sender.last_number > last:
+        raise HoldfastError(
+            f"{where}: the node has number {sender.last_number} of producer {sender.producer!r}, and this partition "
+            f"ends at {last}: it was computed again with fewer rows; rows must be the same, and in the same order, "
+            "each time"
+        )
+
+
 def _told(where: str, producer: str | None, error: HoldfastError) -> HoldfastError:
     if isinstance(error, LinkStolen):
         return HoldfastError(f"{where}: producer {producer!r} was taken over by another attempt of this task")
     return HoldfastError(f"{where}: {error}")
 
 
-async def _slices(batches: Iterable["RecordBatch"]) -> AsyncIterator[list[dict[str, Any]]]:
-    """The rows in their order, some at a time."""
+async def _slices(batches: Iterable["RecordBatch"]) -> AsyncIterator["RecordBatch"]:
+    """The columns that are sent, of some rows at a time, in their order."""
     iterator = iter(batches)
     while (batch := await in_thread(next, iterator, None)) is not None:
+        wanted = batch.select([name for name in batch.schema.names if name not in NOT_SENT])
         for start in range(0, batch.num_rows, ROWS_AT_ONCE):
-            yield batch.slice(start, ROWS_AT_ONCE).to_pylist()
+            yield wanted.slice(start, ROWS_AT_ONCE)
             await asyncio.sleep(0)

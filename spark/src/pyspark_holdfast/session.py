@@ -56,8 +56,11 @@ def settings(master: str, logs: Path) -> dict[str, str]:
     values = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{logs / 'log4j2.properties'}",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={(logs / 'log4j2.properties').as_uri()}",
         "spark.sql.session.timeZone": "UTC",
+        # It cuts a shuffle anew by sizes and cores, and the sink knows a row by its partition: a batch that is
+        # computed again on other cores would be sent twice.
+        "spark.sql.adaptive.streaming.stateless.enabled": "false",
         "spark.sql.streaming.checkpointFileManagerClass": _FILE_MANAGER,
         # A kill in the first batch leaves temporary files, for which Spark would refuse the checkpoint for ever;
         # `ingest.check_pair` tells which checkpoint belongs to which table.

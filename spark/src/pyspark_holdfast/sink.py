@@ -41,7 +41,7 @@ def check_rows(schema: StructType, options: SinkOptions, *, overwrite: bool) -> 
     """Raises ConfigError where no messages can be made of such rows, or they have no address."""
     if overwrite:
         raise ConfigError("invalid mode overwrite; expected append: a queue's messages stay")
-    check_columns(schema.names)
+    check_columns(schema)
     if options.address is None and "address" not in schema.names:
         raise ConfigError("option 'address' is missing, and there is no column 'address'; give one of them")
 

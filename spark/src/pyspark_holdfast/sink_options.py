@@ -11,6 +11,7 @@ from typing import Final
 
 from holdfast.client.network.url import Url
 from holdfast.errors import ConfigError
+from pyspark_holdfast.option_hints import SINK_HINTS, check_known
 from pyspark_holdfast.options import local_path, seconds, url_of
 
 SINK_NAMES: Final = (
@@ -38,10 +39,7 @@ class SinkOptions:
 def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
     """`options` as Spark gives them, in any case. Raises ConfigError at the first wrong one."""
     given = {key.lower(): value for key, value in options.items()}
-    known = {name.lower() for name in SINK_NAMES}
-    for key in given:
-        if key not in known:
-            raise ConfigError(f"unknown option {key!r}; expected one of {', '.join(SINK_NAMES)}")
+    check_known(given, SINK_NAMES, SINK_HINTS)
     producer = given.get("producer") or None
     if producer is not None and len(producer.encode()) > PRODUCER_BYTES_MAX:
         raise ConfigError(

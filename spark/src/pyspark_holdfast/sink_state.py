@@ -78,12 +78,18 @@ class SinkState:
         self._write(self._begun(batch), {"batch": batch})
 
     def end(self, plan: Plan, sent: Iterable[Sent]) -> None:
-        """All rows of the batch are sent. Again is no error. Raises StorageError."""
+        """All rows of the batch are sent. Again is no error, with as many rows of each partition; ConfigError with
+        others, which the node has twice. Raises StorageError."""
         numbers = {address: dict(of) for address, of in plan.numbers.items()}
         for partition, rows in sent:
             for address, count in rows.items():
                 of = numbers.setdefault(address, {})
                 of[partition] = of.get(partition, 1) + count
+        if self._read(plan.batch) not in (None, (plan.producer, numbers)):
+            raise ConfigError(
+                f"checkpoint {self._checkpoint}: batch {plan.batch} was computed again with other rows in its "
+                "partitions, so that some were sent twice; rows must be in the same partitions each time"
+            )
         self._write(self._directory / str(plan.batch), {"producer": plan.producer, "next": numbers})
         for batch in batches_in(self._directory):
             if batch <= plan.batch - KEPT:

@@ -21,6 +21,8 @@ OWN: Final = (
 )  # fmt: skip
 """Of `cleaning.py`."""
 STEPS_MAX: Final = 100
+NUMBER_MAX: Final = 1_000_000_000
+"""The highest number that a function of ours takes."""
 
 
 class Kind(NamedTuple):
@@ -31,17 +33,21 @@ class Kind(NamedTuple):
 
 
 def _texts(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(one, str) for one in value)
+    return isinstance(value, list) and bool(value) and all(isinstance(one, str) for one in value)
 
 
 KINDS: Final[Mapping[Any, Kind]] = {
     str: Kind(lambda value: isinstance(value, str), "text"),
     int: Kind(lambda value: type(value) is int, "a whole number"),
     float: Kind(lambda value: type(value) in (int, float), "a number"),
-    Sequence[str]: Kind(_texts, "a list of texts"),
-    dict[str, str]: Kind(lambda value: isinstance(value, dict) and _texts([*value.values()]), "a table of texts"),
+    Sequence[str]: Kind(_texts, "a list of texts, one at least"),
+    dict[str, str]: Kind(
+        lambda value: isinstance(value, dict) and _texts([*value.values()]), "a table of texts, one at least"
+    ),
 }
 """By annotation; a function with others is called with what the file says."""
+REFERENCES: Final = ("parquet", "json", "csv")
+"""Formats of tables of references."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +61,10 @@ class Step:
 def check_steps(steps: Sequence[Step]) -> None:
     """Raises ConfigError where a step has no function, or other arguments than it takes."""
     for number, step in enumerate(steps, start=1):
-        function = _function(number, step)
-        signature = inspect.signature(function)
         try:
+            signature = inspect.signature(_function(number, step))
             signature.bind(None, **step.arguments)
-        except TypeError as error:
+        except (TypeError, ValueError) as error:  # ValueError: a function of C's that has none
             raise ConfigError(f"step {number}, {step.function}: {error}") from None
         for name, value in step.arguments.items():
             annotation = signature.parameters[name].annotation if name in signature.parameters else None
@@ -68,16 +73,50 @@ def check_steps(steps: Sequence[Step]) -> None:
                 raise ConfigError(
                     f"step {number}, {step.function}: invalid value {value!r} for {name}; expected {kind.expected}"
                 )
+            expected = _expected(name, value) if step.function in OWN else None
+            if expected is not None:
+                raise ConfigError(
+                    f"step {number}, {step.function}: invalid value {value!r} for {name}; expected {expected}"
+                )
+
+
+def _expected(name: str, value: Any) -> str | None:
+    """What an argument of a function of ours must be otherwise, though its type is right; None where it may be."""
+    if name == "format":
+        return None if value in REFERENCES else f"one of {', '.join(REFERENCES)}"
+    if not isinstance(value, (int, float)):
+        return None
+    least = 0 if name == "late_s" else 0.001 if name.endswith("_s") else 1
+    return None if least <= value <= NUMBER_MAX else f"{least:g} to {NUMBER_MAX:,}"
 
 
 def through(rows: "DataFrame", steps: Sequence[Step]) -> "DataFrame":
     """What the steps make of the rows, one after the other. Raises ConfigError."""
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+    from pyspark.sql import DataFrame
+
     for number, step in enumerate(steps, start=1):
+        where = f"step {number}, {step.function}"
         try:
-            rows = _function(number, step)(rows, **step.arguments)
+            found: Any = _function(number, step)(rows, **step.arguments)
         except ConfigError as error:
-            raise ConfigError(f"step {number}, {step.function}: {error}") from None
+            raise ConfigError(f"{where}: {error}") from None
+        except (Py4JError, OSError):  # Spark is gone
+            raise
+        except Exception as error:  # Spark's, of what an argument says; or of a function of the user's own
+            raise ConfigError(f"{where}: {_told(error)}") from error
+        if not isinstance(found, DataFrame):
+            raise ConfigError(f"{where}: it returned {type(found).__name__}; expected rows, a DataFrame")
+        rows = found
     return rows
+
+
+def _told(error: Exception) -> str:
+    """The first line of an exception, of others than Spark's with its kind."""
+    from pyspark.errors import PySparkException
+
+    line = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+    return line if line and isinstance(error, PySparkException) else f"{type(error).__name__}: {line}"
 
 
 def _function(number: int, step: Step) -> "Callable[..., DataFrame]":
@@ -86,8 +125,9 @@ def _function(number: int, step: Step) -> "Callable[..., DataFrame]":
         raise ConfigError(f"step {number}: no function {name!r}; expected module:name, or one of {', '.join(OWN)}")
     try:
         found = getattr(importlib.import_module(module or "pyspark_holdfast.cleaning"), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(f"step {number}: no function {step.function!r} ({error})") from None
+    except Exception as error:  # a module of the user's own may raise anything
+        said = error if isinstance(error, (ImportError, AttributeError)) else _told(error)
+        raise ConfigError(f"step {number}: no function {step.function!r} ({said})") from None
     if not callable(found):
         raise ConfigError(f"step {number}: {step.function!r} is no function")
     function: Callable[..., DataFrame] = found

@@ -335,7 +335,9 @@ class HoldfastStreamReader(Reading, DataSourceStreamReader, SupportsTriggerAvail
         """What these queues answer, in the order of `keys`."""
         members = self._members()
         found = self._each_member({key: members[key] for key in keys if key in members}, look)
-        self._tails |= {key: window.tail for key, window in found.items()}
+        for key, window in found.items():
+            self._tails[key] = window.tail
+            members[key].tail = max(members[key].tail, window.tail, window.end)
         return {key: found[key] for key in keys if key in found}
 
     def _waits(self, begins: Mapping[str, int]) -> bool:

@@ -25,9 +25,11 @@ from holdfast.client.network.url import Url, parse_url
 from holdfast.client.opening import RETRY_S, connect
 from holdfast.client.outcomes import Outcome
 from holdfast.client.receive.delivery import Delivery
+from holdfast.client.receive.receiver import Receiver
 from holdfast.client.receive.terms import Lease
 from holdfast.client.send.sender import Sender
 from holdfast.errors import LocalProtocolError
+from holdfast.units import MIB
 
 __all__ = [
     "BlockingAdministration",
@@ -42,6 +44,10 @@ __all__ = [
 T = TypeVar("T")
 
 CREDIT: Final = 4_000
+FIRST_CREDIT: Final = 16
+"""What a range is asked for before anything is known of the size of its messages."""
+READ_BYTES_MAX: Final = 64 * MIB
+"""About what a range has in memory ahead of its reader, by the sizes of the messages that came last."""
 BATCH_MAX: Final = 2_000
 JOIN_LIMIT_S: Final = 5.0
 
@@ -62,6 +68,11 @@ def _entry(queue: str, item: Delivery) -> Entry:
             error.condition, f"queue {queue!r}, sequence {item.sequence}: {error.description}",
             sequence=item.sequence, enqueued_ms=item.enqueued_ms, payload=item.payload,
         ) from None  # fmt: skip
+
+
+async def _batch(receiver: Receiver, credit: int) -> list[Delivery]:
+    receiver.ask_for(credit)
+    return await receiver.batch(count_max=BATCH_MAX)
 
 
 def _serve(loop: asyncio.AbstractEventLoop) -> None:
@@ -192,11 +203,14 @@ class BlockingConnection(Listed):
         if subscription is not None and queue_uuid is not None and lease_epoch is not None:
             lease = Lease(subscription, queue_uuid, lease_epoch)
         connection = self._connected()
+        credit = FIRST_CREDIT
         receiver = self._run(
-            connection.receiver(queue, credit=CREDIT, start_sequence=start, end_sequence=end, lease=lease)
+            connection.receiver(queue, credit=credit, start_sequence=start, end_sequence=end, lease=lease)
         )
         try:
-            while batch := self._run(receiver.batch(count_max=BATCH_MAX)):
+            while batch := self._run(_batch(receiver, credit)):
+                size = sum(len(item.payload) for item in batch)
+                credit = max(1, min(CREDIT, READ_BYTES_MAX * len(batch) // max(1, size)))
                 entries = []
                 try:
                     for item in batch:

@@ -251,6 +251,10 @@ class ReceivingLink(ClientLink):
         if delivery.link is self._link and self._settlements.add(delivery.delivery_id, outcome):
             self.touch()
 
+    def ask_for(self, credit: int) -> None:
+        """From now on so many messages are asked for ahead of those that were taken."""
+        self._credit = credit
+
     # ---------------------------------------------------------------------------------------- internals
 
     def _engine_links(self) -> list[EngineLink]:
