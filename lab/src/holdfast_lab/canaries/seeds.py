@@ -103,5 +103,7 @@ CAUGHT_BY: Final[dict[str, tuple[int, int]]] = {
     "relayed-unasked": (66, 150),
     "overfull-at-once": (3, 50),
     "sizes-unknown": (3, 50),
+    "idle-since-another-link": (14, 50),
+    "credit-without-a-time": (5, 50),
 }
 """By name: a seed that fails with it and ends well without; the seed by which a swarm from 1 has found it."""
