@@ -105,5 +105,6 @@ CAUGHT_BY: Final[dict[str, tuple[int, int]]] = {
     "sizes-unknown": (3, 50),
     "idle-since-another-link": (14, 50),
     "credit-without-a-time": (5, 50),
+    "name-of-another-host": (81, 200),
 }
 """By name: a seed that fails with it and ends well without; the seed by which a swarm from 1 has found it."""

@@ -40,7 +40,7 @@ from holdfast_lab.draws.drawn_policies import with_policies
 from holdfast_lab.draws.drawn_relays import with_larger, with_relays
 from holdfast_lab.draws.drawn_reloads import with_reloads
 from holdfast_lab.draws.drawn_scenes import with_later_scenes
-from holdfast_lab.draws.drawn_services import with_services
+from holdfast_lab.draws.drawn_services import with_services, with_services_apart
 from holdfast_lab.draws.drawn_takes import with_takes
 from holdfast_lab.draws.drawn_unreached import with_full, with_unreached
 from holdfast_lab.draws.drawn_wire import with_wire
@@ -100,6 +100,7 @@ DRAWS: Final[tuple[Draw, ...]] = (
     with_larger,
     with_idle,
     with_full,
+    with_services_apart,
 )
 """What is drawn on top of a plan: aims add knobs to those of the small bounds, and the wire takes one away again where
 LMDB lies under the nodes."""
