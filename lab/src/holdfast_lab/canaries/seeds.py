@@ -67,7 +67,7 @@ CAUGHT_BY: Final[dict[str, tuple[int, int]]] = {
     "windows-of-a-refused-commit": (217, 300),
     "deliveries-of-one-life": (95, 200),
     "due-and-forgotten": (63, 150),
-    "second-before-first": (5, 50),
+    "second-before-first": (17, 50),
     "group-forgotten": (197, 300),
     "publisher-forgotten": (64, 150),
     "looks-new-elsewhere": (36, 100),
