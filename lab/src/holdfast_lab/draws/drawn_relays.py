@@ -42,7 +42,7 @@ def with_relays(plan: Plan, seed: int) -> Plan:
         return plan
     if plan.topology.pacing:  # its rates are drawn for what is sent to its root
         return plan
-    is_bounded = random.random() < 0.5
+    is_bounded = random.random() < 0.5 and _may_be_bounded(plan, seed)
     entries = _entries(random, plan, both_ways=not is_bounded)
     pacing = _bounds(random, entries, plan) if is_bounded else {}
     told, faults = _draw(random, plan, entries)
@@ -64,6 +64,12 @@ def _entries(random: Random, plan: Plan, *, both_ways: bool) -> list[list[str]]:
         else:
             found += ways if random.random() < 0.6 else [random.choice(ways)]
     return [way for place, way in enumerate(found) if way not in found[:place]]
+
+
+def _may_be_bounded(plan: Plan, seed: int) -> bool:
+    """Always, and in half the seeds beside transactions, which a full queue refuses as a whole."""
+    share = SeedTree(seed).child("swarm").stream("bounds beside transactions")
+    return share.random() >= 0.5 or not any(told["kind"] in TRANSACTIONS for told in plan.workloads)
 
 
 def _largest_transaction(plan: Plan) -> int:
