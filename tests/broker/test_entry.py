@@ -94,3 +94,12 @@ def test_entries_of_several_turns_are_still_groups(
         for priority, time in zip(priorities, times, strict=True)
     ]
     assert packed.vary(values) is varies
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_what_waited_with_its_group_is_shown_without_it_and_late_only_where_it_is(late: bool) -> None:
+    identity = entry.Identity(UUID(int=1), 7)
+    waiting = entry.pack(flags=entry.DURABLE, enqueued_ms=1, bare=b"x", identity=identity, group=entry.Group(7, 2))
+    found = entry.unpack(entry.shown(waiting, late=late))
+    assert found.group is None and found.identity == identity
+    assert bool(found.flags & entry.LATE) is late and found.flags & entry.DURABLE

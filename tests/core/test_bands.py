@@ -179,6 +179,17 @@ def test_the_band_opens_after_a_while_without_higher_priorities_and_who_waits_go
     assert low.credit > 0
 
 
+def test_a_run_of_low_messages_keeps_no_band_that_it_does_not_use() -> None:
+    rig, node, client = banded(room_quiet_s=10.0)
+    link = linked(rig, client)
+    send(rig, client, link, 1, 2)
+    rig.run(9)
+    send(rig, client, link, 1, 2)
+    rig.run(2)
+    send(rig, client, link, 1, 6)
+    assert node.queue("work").messages == 8, "nothing above came for longer than room_quiet_s"
+
+
 def test_a_higher_priority_that_is_refused_keeps_the_band_too() -> None:
     rig, node, client = banded(room_quiet_s=30.0)
     send(rig, client, linked(rig, client), 9, 8)

@@ -404,3 +404,14 @@ def test_the_longest_delay_is_one_after_a_restart_too(delay: int) -> None:
         restart(rig, node)
         rig.run(5)
     assert node.bodies(DELAYED) == ["never"]
+
+
+def test_what_waits_for_either_clock_is_known_once() -> None:
+    rig, node, client = world()
+    send(rig, client, "a", delay=60_000)
+    for body in ("b", "c"):
+        send(rig, client, body, at=in_s(rig, 60))
+    assert node.core is not None
+    assert node.core.delays.by_host[""].known == 3
+    restart(rig, node)
+    assert node.core.delays.by_host[""].known == 3

@@ -105,3 +105,15 @@ def test_a_purge_of_what_is_on_its_way_that_the_disk_refuses() -> None:
     client.send(link, "last")
     rig.run(30)
     assert hub.bodies("work")[-1:] == ["last"]
+
+
+def test_a_second_purge_takes_what_came_since_the_first() -> None:
+    """The first one is not over: there is one purge, up to the end of the second."""
+    _, node, client = world()
+    fill(node.rig, client, 6)
+    assert node.core is not None
+    jobs, queue, told = node.core.jobs, node.queue("work"), list[int]()
+    jobs.purge(queue, told.append)
+    queue.visible += 2  # as commits between the two requests do
+    jobs.purge(queue, told.append)
+    assert jobs.purges[queue].end == queue.visible == 9

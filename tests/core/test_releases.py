@@ -300,3 +300,31 @@ def test_a_failure_undoes_what_was_blocked_in_the_same_turn(monkeypatch: pytest.
     hub.hold_commits = False
     rig.run(10)
     assert hub.bodies("work") == names(1, 3)
+
+
+def test_what_may_go_at_the_start_of_a_node_goes_without_another_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The message that was missing is stored, and the node dies before the turn in which the others move."""
+    monkeypatch.setattr(destination, "RELEASE_COUNT", 2)
+    rig, jfk, hub = together()
+    send_from(rig, jfk, 2, *names(2, 9))
+    hub.hold_commits = True
+    send_from(rig, jfk, 1, "1")
+    assert hub.pending is not None
+    hub.store.commit(hub.pending.batch)
+    hub.crash()
+    hub.hold_commits = False
+    jfk.crash()
+    hub.start()
+    assert hub.queue("$waiting").messages > 4
+    rig.settle(10**6)
+    assert hub.bodies("work") == names(1, 9) and hub.queue("$waiting").messages == 0
+
+
+def test_a_turn_looks_at_so_many_that_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(destination, "LOOKS_MAX", 3)
+    rig, jfk, hub = together()
+    send_from(rig, jfk, 2, *names(2, 12))
+    moves = moves_of(hub)
+    send_from(rig, jfk, 1, "1")
+    assert hub.bodies("work") == names(1, 12)
+    assert max(moves) <= 3 and sum(moves) == 11

@@ -1,6 +1,6 @@
 """What a transaction has reserved is free again when one of several deliveries is one too many for it."""
 
-from holdfast.amqp.wire.performatives import Accepted, TransactionalState
+from holdfast.amqp.wire.performatives import Accepted, Rejected, TransactionalState
 from holdfast.settings.limits import Limits
 from holdfast.settings.queues import QueueConfig
 from support.one_node import fill
@@ -29,3 +29,20 @@ def test_a_take_past_the_bound_leaves_nothing_reserved() -> None:
     rig.settle()
     assert node.queue("work").messages == 5, "messages_max is passed by what counts as reserved, below nothing"
     assert quiet(node)
+
+
+def test_a_take_in_a_transaction_that_has_failed_leaves_nothing_of_its_queue() -> None:
+    other = QueueConfig(name="full", messages_max=1, when_full="refuse")
+    rig, node, client, controller = started(QueueConfig(name="work"), other)
+    fill(rig, client, 1)
+    fill(rig, client, 1, "full")
+    client.receiver("work")
+    link = client.sender("full")
+    rig.settle()
+    mine = controller.begin()
+    assert isinstance(controller.send(mine, link, "x"), Rejected)
+    controller.take(mine)
+    assert node.core is not None
+    node.core.validate()
+    controller.abort(mine)
+    assert node.bodies("work") == ["1"] and quiet(node)

@@ -6,13 +6,17 @@ from dataclasses import replace
 import pytest
 
 from holdfast_lab.draws import drawn_bounds
-from holdfast_lab.draws.drawn_bounds import BOUNDS, OVERFLOWS, with_bounds, with_overflows
+from holdfast_lab.draws.drawn_bounds import BOUNDS, IDLE, OVERFLOWS, with_bounds, with_idle, with_overflows
 from holdfast_lab.plan.plan import Plan, from_json
 from holdfast_lab.runs.swarm import DRAWS, draw_plan
 from support.drawing import draw_up_to
 
 SEEDS = range(1, 200)
-KINDS = {"bounded": ("BOUNDS", BOUNDS, with_bounds), "overflowing": ("OVERFLOWS", OVERFLOWS, with_overflows)}
+KINDS = {
+    "bounded": ("BOUNDS", BOUNDS, with_bounds),
+    "overflowing": ("OVERFLOWS", OVERFLOWS, with_overflows),
+    "idle": ("IDLE", IDLE, with_idle),
+}
 
 
 @pytest.mark.parametrize("name", KINDS)

@@ -12,7 +12,7 @@ from holdfast_lab.base.fences import ACTIONS, MADE, QUEUES, USERS, Fences, acces
 from holdfast_lab.canaries import plant
 from holdfast_lab.draws import drawn_access, drawn_services
 from holdfast_lab.draws.drawn_access import ACCESS_SHARE, GAPS, with_access, with_room_for_gaps
-from holdfast_lab.draws.drawn_services import SERVICES, with_services
+from holdfast_lab.draws.drawn_services import APART, SERVICES, with_services, with_services_apart
 from holdfast_lab.plan.networks import line
 from holdfast_lab.plan.plan import Plan, from_json
 from holdfast_lab.runs.run import execute
@@ -26,9 +26,14 @@ AWAY = "fenced-away@ber"
 def test_a_share_of_the_seeds_has_each() -> None:
     plans = list(map(draw_plan, SEEDS))
     for kind, share in (("services", 0.1), ("copied", 0.1)):
-        drawn = [plan for plan in plans if any(told["kind"] == kind for told in plan.workloads)]
+        drawn = [
+            plan for plan in plans if any(told["kind"] == kind and "called" not in told for told in plan.workloads)
+        ]
         assert share / 3 < len(drawn) / len(plans) < share * 2, kind
         assert all(from_json(plan.to_json()) == plan for plan in drawn)
+    apart = [plan for plan in plans if sum("called" in told for told in plan.workloads) == 2]
+    assert 0.08 / 3 < len(apart) / len(plans) < 0.16
+    assert all(from_json(plan.to_json()) == plan for plan in apart)
     ruled = [plan for plan in plans if plan.topology.access]
     assert ACCESS_SHARE / 5 < len(ruled) / len(plans) < ACCESS_SHARE
     for plan in ruled:
@@ -42,11 +47,18 @@ def _no_scenes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(drawn_services, "SERVICES", none)
 
 
+def _none_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drawn_services, "APART", {name: (0.0, draw) for name, (_, draw) in APART.items()})
+
+
 def _no_rules(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(drawn_access, "ACCESS_SHARE", 0.0)
 
 
-@pytest.mark.parametrize(("draw", "without_it"), [(with_services, _no_scenes), (with_access, _no_rules)])
+@pytest.mark.parametrize(
+    ("draw", "without_it"),
+    [(with_services, _no_scenes), (with_access, _no_rules), (with_services_apart, _none_apart)],
+)
 def test_nothing_else_of_a_seed_changes(
     monkeypatch: pytest.MonkeyPatch, draw: Draw, without_it: Callable[[pytest.MonkeyPatch], None]
 ) -> None:
@@ -56,7 +68,7 @@ def test_nothing_else_of_a_seed_changes(
     for seed, plan in zip(SEEDS, plans, strict=False):
         without = draw_plan(seed)
         theirs = without.topology
-        topology = replace(plan.topology, queues=theirs.queues, access={}, logins=theirs.logins)
+        topology = replace(plan.topology, queues=theirs.queues, access=theirs.access, logins=theirs.logins)
         assert replace(plan, topology=topology, workloads=(), faults=()) == replace(without, workloads=(), faults=())
         assert plan.workloads[: len(without.workloads)] == without.workloads
         assert set(without.faults) <= set(plan.faults)

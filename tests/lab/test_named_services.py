@@ -1,11 +1,13 @@
 """Names of services under change, and links that copy from a place on: what their workloads find."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from holdfast.endpoints.addresses.services import Services
 from holdfast.queue_links.links import QueueLinks
+from holdfast.settings.queues import QueueConfig
 from holdfast_lab.canaries import plant
 from holdfast_lab.plan.faults import Fault
 from holdfast_lab.plan.networks import line
@@ -28,6 +30,17 @@ def test_a_message_goes_where_its_name_means() -> None:
     assert [result.failure for result in results] == ["", ""]
     found = {name.partition(".")[2] for result in results for name in result.metrics}
     assert found >= {"CREATE", "UPDATE", "DELETE", "a message allowed", "a message refused", "a link allowed"}
+
+
+def test_a_name_means_another_thing_in_another_virtual_host() -> None:
+    queues = tuple(QueueConfig(name=name, vhost=host) for name in ("one", "other") for host in ("", "acme"))
+    topology = replace(line("ber fra"), queues={"fra": queues})
+    told = {**NAMES, "addresses": ["one", "other"], "messages": 40, "called": "either"}
+    both = ({**told, "name": "default-either"}, {**told, "name": "acme-either", "vhost": "acme"})
+    plan = Plan(name="names", topology=topology, workloads=both, faults=ENDS, safety_s=9.0)
+    assert execute(plan, 1).failure == ""
+    with plant("name-of-another-host"):
+        assert "service 'either'" in execute(plan, 1).failure
 
 
 def test_what_is_copied_is_what_comes_behind_the_start() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.amqp.wire.types import Ulong
-from holdfast.routing import supers
+from holdfast.routing import linkstate, supers
 from holdfast.routing.linkstate import ROWS_MAX, LinkStates
 from holdfast.routing.paths import shortest_paths
 from holdfast.routing.records import LEFT, LOST, STAMPED, SUPER, VERSION_END, VERSION_HIGH, Known, Record
@@ -489,3 +489,23 @@ def test_what_was_sent_since_a_session_began_is_not_sent_again_for_an_older_summ
     states.was_told("b", editions)
     states.receive_summary("b", [["a", Ulong(3), Ulong(0), Ulong(0)]], first=True, last=True)
     assert states.to_tell("b", lambda known: True) == ([], {})
+
+
+def test_only_who_has_told_of_its_links_has_none_to_a_node() -> None:
+    states = LinkStates("a", {"a": {"b": COST}, "b": {"a": COST}}, supers=(), records_max=10, neighbours_max=10)
+    states.originate({"b": COST}, version=7)
+    assert states.has_no_link("a", "c") and not states.has_no_link("a", "b")
+    assert not states.has_no_link("b", "c"), "it is known by the topology file alone"
+    assert not states.has_no_link("x", "a"), "nothing is known of it"
+
+
+@pytest.mark.parametrize("bound", ["SUMMARY_ROWS_MAX", "BYTES_MAX"])
+def test_a_summary_is_sent_in_parts(monkeypatch: pytest.MonkeyPatch, bound: str) -> None:
+    states = LinkStates("a", {}, supers=(), records_max=10, neighbours_max=10)
+    for name in "abcde":
+        states.known[name] = Known(Record(name, 1, ()))
+    assert [len(rows) for rows in states.summary()] == [5]
+    monkeypatch.setattr(linkstate, bound, 2 if bound == "SUMMARY_ROWS_MAX" else 1)
+    parts = states.summary()
+    assert [len(rows) for rows in parts] == ([2, 2, 1] if bound == "SUMMARY_ROWS_MAX" else [1] * 5)
+    assert [row[0] for rows in parts for row in rows] == [*"abcde"]

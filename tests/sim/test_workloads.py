@@ -103,6 +103,7 @@ WORKLOADS: dict[str, tuple[dict[str, Any], ...]] = {
         {**CONSUME, "queue": "table"},
     ),
     "together": ({"kind": "together", "node": "jfk", "address": "flights@lhr"},),
+    "idle": ({"kind": "idle", "node": "lhr", "queue": "topic/idle"},),
     "temporary-topic": ({"kind": "temporary-topic", "node": "lhr"},),
     "by hand": (
         {**PUBLISH, "node": "lhr", "address": "flights"},

@@ -40,7 +40,8 @@ def _needs_no_disk(core: Parts, queue: Queue) -> bool:
 def wanted(core: Parts) -> float:
     """When the node has something to do, at the latest: the result of `NodeCore.next_deadline`."""
     now = core.clock.now
-    if core.links.requests or (core.connections.sending and core.large_sends.due()):
+    links = core.links
+    if links.requests or links.refills or (core.connections.sending and core.large_sends.due()):
         return now
     resting = core.containment.resting
     if core.topic_bindings.is_due and core.topic_bindings not in resting:

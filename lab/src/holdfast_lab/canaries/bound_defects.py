@@ -41,6 +41,16 @@ def _sizes_unknown(original: Function) -> Function:
     return note
 
 
+def _since_another_link(original: Function) -> Function:
+    """How long a subscription has had no link is counted on over a link that came and went."""
+
+    def tick(self: Any, now: float) -> None:
+        self._since = {cursor: (cursor.attaches, began) for cursor, (_, began) in self._since.items()}
+        original(self, now)
+
+    return tick
+
+
 BOUND_CANARIES = (
     Canary(
         name="undone-counts",
@@ -66,5 +76,13 @@ BOUND_CANARIES = (
         signature="(cursor: holdfast.broker.cursors.cursor.Cursor, sequence: int, value: bytes) -> None",
         broken=_sizes_unknown,
         expected="bytes to finish, and those of the store",
+    ),
+    Canary(
+        name="idle-since-another-link",
+        sentence="A subscription ends a time after a link that was not its last one.",
+        target="endpoints.subscription_ends:SubscriptionEnds.tick",
+        signature="(self, now: float) -> None",
+        broken=_since_another_link,
+        expected="subscription idle-",
     ),
 )

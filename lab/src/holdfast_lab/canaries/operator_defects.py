@@ -57,6 +57,15 @@ def _relays(original: Function) -> Function:
     return permit
 
 
+def _of_the_default_host(original: Function) -> Function:
+    """In a virtual host a name means what it means in the default one, where it is registered there."""
+
+    def find(self: Any, host: str, name: str) -> Any:
+        return original(self, "", name) or original(self, host, name)
+
+    return find
+
+
 OPERATOR_CANARIES: Final[tuple[Canary, ...]] = (
     Canary(
         name="name-is-back",
@@ -83,5 +92,13 @@ OPERATOR_CANARIES: Final[tuple[Canary, ...]] = (
         "address: str) -> None",
         broken=_relays,
         expected=" relay at ",
+    ),
+    Canary(
+        name="name-of-another-host",
+        sentence="The name of a service means in each virtual host what it means in the default one.",
+        target="endpoints.addresses.services:Services.find",
+        signature="(self, host: str, name: str) -> str | None",
+        broken=_of_the_default_host,
+        expected="service 'either'",
     ),
 )

@@ -67,7 +67,7 @@ CAUGHT_BY: Final[dict[str, tuple[int, int]]] = {
     "windows-of-a-refused-commit": (217, 300),
     "deliveries-of-one-life": (95, 200),
     "due-and-forgotten": (63, 150),
-    "second-before-first": (5, 50),
+    "second-before-first": (17, 50),
     "group-forgotten": (197, 300),
     "publisher-forgotten": (64, 150),
     "looks-new-elsewhere": (36, 100),
@@ -106,5 +106,8 @@ CAUGHT_BY: Final[dict[str, tuple[int, int]]] = {
     "relayed-unasked": (66, 150),
     "overfull-at-once": (3, 50),
     "sizes-unknown": (3, 50),
+    "idle-since-another-link": (14, 50),
+    "credit-without-a-time": (5, 50),
+    "name-of-another-host": (81, 200),
 }
 """By name: a seed that fails with it and ends well without; the seed by which a swarm from 1 has found it."""

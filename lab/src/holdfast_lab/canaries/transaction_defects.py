@@ -44,6 +44,19 @@ def _finished_of_few(original: Function) -> Function:
     return retire
 
 
+def _credit_without_a_time(original: Function) -> Function:
+    """Links that are to be given credit in the next turn wait for the next event."""
+
+    def wanted(core: Any) -> float:
+        refills, core.links.refills = core.links.refills, {}
+        try:
+            return float(original(core))
+        finally:
+            core.links.refills = refills
+
+    return wanted
+
+
 TRANSACTION_CANARIES: Final[tuple[Canary, ...]] = (
     Canary(
         name="untied-beyond-few",
@@ -78,5 +91,13 @@ TRANSACTION_CANARIES: Final[tuple[Canary, ...]] = (
         ),
         broken=_finished_of_few,
         expected="came again at",
+    ),
+    Canary(
+        name="credit-without-a-time",
+        sentence="Who declares a transaction at a full queue is given credit with the next event.",
+        target="core.node:wanted",
+        signature="(core: holdfast.core.parts.Parts) -> float",
+        broken=_credit_without_a_time,
+        expected="what it does when it is roused",
     ),
 )

@@ -9,7 +9,7 @@ from random import Random
 from typing import Any, Final
 
 from holdfast_lab.base.seed_tree import SeedTree
-from holdfast_lab.draws.drawn_clients import fails
+from holdfast_lab.draws.drawn_clients import fails, is_guessed_at
 from holdfast_lab.draws.drawn_congestion import QUIET
 from holdfast_lab.draws.drawn_scenes import Scene, in_time, node_ends, poor_disk, renewed_in, with_scenes
 from holdfast_lab.plan.faults import Fault
@@ -69,3 +69,27 @@ OVERFLOWS: Final[dict[str, tuple[float, Callable[[Random, str, Plan], Scene]]]] 
 def with_overflows(plan: Plan, seed: int) -> Plan:
     """The plan with those scenes that the seed has."""
     return with_scenes(plan, OVERFLOWS, SeedTree(seed).child("swarm").child("overflows"))
+
+
+def idle_subscription(random: Random, node: str, plan: Plan) -> Scene:
+    """One that ends a time after its last link, at a node that ends or cuts its clients now and then, or has a poor
+    disk."""
+    timed = any(str(told.get("name", "")).startswith(QUIET) for told in plan.workloads)
+    if timed or is_guessed_at(plan, node) or fails(plan, node) or node in renewed_in(plan):
+        return Scene()
+    told: dict[str, Any] = {"kind": "idle", "node": node, "queue": "topic/idle", "name": "idle"}
+    told |= {"idle_s": random.choice((2, 4)), "rounds": random.choice((2, 3)), "visits": random.choice((2, 5))}
+    told |= {"messages": in_time(plan, random.choice((1, 6))), "credit": random.choice((1, 10))}
+    faults = random.choice(([], node_ends(random, node, plan, 2), poor_disk(random, node, 5.0)))
+    return Scene([told], faults)
+
+
+IDLE: Final[dict[str, tuple[float, Callable[[Random, str, Plan], Scene]]]] = {
+    "idle subscription": (0.1, idle_subscription),
+}
+"""As BOUNDS."""
+
+
+def with_idle(plan: Plan, seed: int) -> Plan:
+    """The plan with those scenes that the seed has."""
+    return with_scenes(plan, IDLE, SeedTree(seed).child("swarm").child("idle"))

@@ -111,6 +111,11 @@ def fails(plan: Plan, node: str) -> bool:
     return any(fault.kind == "defect" and fault.node == node for fault in plan.faults)
 
 
+def is_guessed_at(plan: Plan, node: str) -> bool:
+    """Whether strangers guess passwords there: a node that starts again has forgotten who failed."""
+    return any(told["kind"] == "guessing" and told["node"] == node for told in plan.workloads)
+
+
 def peers(plan: Plan, node: str) -> list[str]:
     """The next nodes, where all there is to know of the way is known: whatever is sent there comes."""
     if plan.topology.takes or plan.topology.routing is not None:

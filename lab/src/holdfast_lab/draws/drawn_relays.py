@@ -33,8 +33,11 @@ NODES_MAX: Final = 6
 THIN: Final = 20e3, 100e3
 """Bytes a second below which a line takes no larger messages in time, and none that are much larger."""
 
-BESIDE: Final = frozenset({"transact", "together"})
-"""Workloads beside which nothing is bounded: in a transaction a link has credit though its queue is full."""
+TRANSACTIONS: Final = frozenset({"transact", "together"})
+"""Workloads with transactions of up to `most` messages."""
+
+MORE_BYTES: Final = 1_000
+"""What a message of a transaction may count beyond its `size`."""
 
 
 def with_relays(plan: Plan, seed: int) -> Plan:
@@ -43,9 +46,9 @@ def with_relays(plan: Plan, seed: int) -> Plan:
         return plan
     if plan.topology.pacing:  # its rates are drawn for what is sent to its root
         return plan
-    is_bounded = random.random() < 0.5 and not any(told["kind"] in BESIDE for told in plan.workloads)
+    is_bounded = random.random() < 0.5 and _may_be_bounded(plan, seed)
     entries = _entries(random, plan, both_ways=not is_bounded)
-    pacing = _bounds(random, entries) if is_bounded else {}
+    pacing = _bounds(random, entries, plan) if is_bounded else {}
     told, faults = _draw(random, plan, entries)
     return replace(
         plan, topology=replace(plan.topology, pacing=pacing), workloads=(*plan.workloads, told),
@@ -67,13 +70,26 @@ def _entries(random: Random, plan: Plan, *, both_ways: bool) -> list[list[str]]:
     return [way for place, way in enumerate(found) if way not in found[:place]]
 
 
-def _bounds(random: Random, entries: list[list[str]]) -> dict[str, PacingConfig]:
-    """Nodes that take little for the next ones."""
+def _may_be_bounded(plan: Plan, seed: int) -> bool:
+    """Always, and in half the seeds beside transactions, which a full queue refuses as a whole."""
+    share = SeedTree(seed).child("swarm").stream("bounds beside transactions")
+    return share.random() >= 0.5 or not any(told["kind"] in TRANSACTIONS for told in plan.workloads)
+
+
+def _largest_transaction(plan: Plan) -> int:
+    """Bytes: with less room it could never be committed."""
+    told = [told for told in plan.workloads if told["kind"] in TRANSACTIONS]
+    return max([int(item["most"]) * (int(item["size"]) + MORE_BYTES) for item in told], default=0)
+
+
+def _bounds(random: Random, entries: list[list[str]], plan: Plan) -> dict[str, PacingConfig]:
+    """Nodes that take little for the next ones, and at least one transaction."""
+    least = _largest_transaction(plan)
     onward: dict[str, list[str]] = {}
     for here, there in entries:
         onward.setdefault(here, []).append(there)
     return {
-        here: PacingConfig(roots=tuple(there), capacity_bytes=random.choice((1_000, 5_000)), when_full="block")
+        here: PacingConfig(roots=tuple(there), capacity_bytes=least + random.choice((1_000, 5_000)), when_full="block")
         for here, there in onward.items()
         if random.random() < 0.7
     }

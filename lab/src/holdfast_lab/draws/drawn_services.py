@@ -9,8 +9,9 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, Final
 
+from holdfast.settings.queues import QueueConfig
 from holdfast_lab.base.seed_tree import SeedTree
-from holdfast_lab.draws.drawn_clients import fails, peers
+from holdfast_lab.draws.drawn_clients import fails, is_guessed_at, peers
 from holdfast_lab.draws.drawn_congestion import QUIET
 from holdfast_lab.draws.drawn_scenes import Scene, in_time, node_ends, poor_disk, renewed_in, with_scenes
 from holdfast_lab.plan.plan import Plan
@@ -66,3 +67,28 @@ SERVICES: Final[dict[str, tuple[float, Callable[[Random, str, Plan], Scene]]]] =
 def with_services(plan: Plan, seed: int) -> Plan:
     """The plan with those scenes that the seed has."""
     return with_scenes(plan, SERVICES, SeedTree(seed).child("swarm").child("services"))
+
+
+def services_apart(random: Random, node: str, plan: Plan) -> Scene:
+    """One name in two virtual hosts of a node, which means one thing here and another there."""
+    if _has_no_place(node, plan) or is_guessed_at(plan, node) or plan.topology.hosts(node):
+        return Scene()
+    scene = Scene([], _trouble(random, node, plan))
+    for host in ("", "acme"):
+        messages = in_time(plan, 60)
+        told: dict[str, Any] = {"kind": "services", "node": node, "vhost": host, "called": "either"}
+        told |= {"addresses": ["either-0", "either-1"], "name": f"{host or 'default'}-either", "messages": messages}
+        told |= {"rate": round(messages / plan.safety_s, 3), "size": random.choice((12, 200)), "changes": 8}
+        told |= {"pause_s": random.choice((0.1, 0.5)), "life_s": random.choice((0.3, 2.0))}
+        scene.workloads.append(told)
+        scene.queues += [(node, QueueConfig(name=name, vhost=host, order="none")) for name in told["addresses"]]
+    return scene
+
+
+APART: Final[dict[str, tuple[float, Callable[[Random, str, Plan], Scene]]]] = {"services apart": (0.08, services_apart)}
+"""As SERVICES."""
+
+
+def with_services_apart(plan: Plan, seed: int) -> Plan:
+    """The plan with those scenes that the seed has."""
+    return with_scenes(plan, APART, SeedTree(seed).child("swarm").child("services apart"))

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from holdfast.settings.queues import QueueConfig
 from holdfast_lab.base.seed_tree import SeedTree
-from holdfast_lab.draws.drawn_clients import fails
+from holdfast_lab.draws.drawn_clients import fails, is_guessed_at
 from holdfast_lab.draws.drawn_scenes import (
     Scene,
     in_time,
@@ -144,3 +144,30 @@ UNREACHED: Final[dict[str, tuple[float, Callable[[Random, str, Plan], Scene]]]] 
 def with_unreached(plan: Plan, seed: int) -> Plan:
     """The plan with those scenes that the seed has."""
     return with_scenes(plan, UNREACHED, SeedTree(seed).child("swarm").child("unreached"))
+
+
+def into_a_full_queue(random: Random, node: str, plan: Plan) -> Scene:
+    """Transactions whose messages fill their queue, so that many are declared while it is full; it has room by
+    priority, so that its links' credit is taken back then."""
+    if is_guessed_at(plan, node) or fails(plan, node) or node in renewed_in(plan):
+        return Scene()
+    name, most = "into-a-full-queue", random.choice((2, 6))
+    sends: dict[str, Any] = {"kind": "publish", "node": node, "address": f"{name}@{node}", "name": name}
+    sends |= {"messages": in_time(plan, 60), "producers": 1, "size": random.choice((12, 200))}
+    moves: dict[str, Any] = {"kind": "transact", "node": node, "queue": name, "address": f"{name}-on@{node}"}
+    moves |= {"name": f"{name}-moves", "most": most, "aborts": random.choice((0.0, 0.2)), "size": sends["size"]}
+    takes = takes_from(node, f"{name}-on", think_s=random.choice((0.02, 0.1)), credit=1)
+    faults = random.choice(([], poor_disk(random, node, min(8.0, plan.safety_s)), node_ends(random, node, plan, 2)))
+    full = QueueConfig(name=f"{name}-on", order="none", messages_max=most, when_full="block", room_low=0.5)
+    return Scene([sends, moves, takes], faults, [(node, QueueConfig(name=name, order="none")), (node, full)])
+
+
+FULL: Final[dict[str, tuple[float, Callable[[Random, str, Plan], Scene]]]] = {
+    "into a full queue": (0.08, into_a_full_queue),
+}
+"""As UNREACHED."""
+
+
+def with_full(plan: Plan, seed: int) -> Plan:
+    """The plan with those scenes that the seed has."""
+    return with_scenes(plan, FULL, SeedTree(seed).child("swarm").child("full"))

@@ -85,6 +85,8 @@ class BandsWatch:
         self._core: NodeCore | None = None
         self._seen: dict[str, _Seen] = {}
         self._refused: dict[Any, int] = {}
+        self._transactions: dict[bytes, None] = {}
+        """Those that were open after the last turn."""
         self.taken = 0
         """Messages that were judged as they came."""
         self.refused = 0
@@ -104,8 +106,8 @@ class BandsWatch:
             return
         now = core.clock.now
         if core is not self._core:
-            self._core, self._seen, self._refused = core, {}, {}
-        refused = self._refused_since(core)
+            self._core, self._seen, self._refused, self._transactions = core, {}, {}, {}
+        refused, reserved_more = self._refused_since(core), self._have_transactions_ended(core)
         for name, queue in core.catalog.queues.items():
             if queue.config.room_low >= 1:
                 continue
@@ -117,7 +119,7 @@ class BandsWatch:
             found = refused.get((queue.host, queue.name), [])
             for priority in found:
                 seen.came(priority, now)
-            for priority in found:
+            for priority in () if reserved_more else found:
                 self._look_refused(node.name, queue, seen, came, priority, now)
             seen.look(queue, now)
             if queue.config.when_full == "block":
@@ -132,6 +134,12 @@ class BandsWatch:
                 found.setdefault((key.host, key.queue), []).extend([key.priority] * more)
                 self._refused[key] = count
         return found
+
+    def _have_transactions_ended(self, core: "NodeCore") -> bool:
+        """Whether one has failed, or is not open any more: nobody knows what it had reserved in this turn."""
+        before, self._transactions = self._transactions, dict.fromkeys(core.transactions.open)
+        failed = any(transaction.error is not None for transaction in core.transactions.open.values())
+        return failed or any(txn_id not in core.transactions.open for txn_id in before)
 
     def _look_refused(self, node: str, queue: Queue, seen: _Seen, came: int, priority: int, now: float) -> None:
         """It may be refused only where its part may have been full at some time in the turn: what came in it may have

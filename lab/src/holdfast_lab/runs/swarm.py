@@ -21,7 +21,7 @@ from holdfast_lab.base.seed_tree import SeedTree
 from holdfast_lab.draws import drawn_routing, drawn_static
 from holdfast_lab.draws.drawn_access import with_access, with_room_for_gaps
 from holdfast_lab.draws.drawn_aims import with_aims
-from holdfast_lab.draws.drawn_bounds import with_bounds, with_overflows
+from holdfast_lab.draws.drawn_bounds import with_bounds, with_idle, with_overflows
 from holdfast_lab.draws.drawn_bursts import with_bursts
 from holdfast_lab.draws.drawn_clients import with_clients
 from holdfast_lab.draws.drawn_congestion import with_congestion
@@ -40,9 +40,9 @@ from holdfast_lab.draws.drawn_policies import with_policies
 from holdfast_lab.draws.drawn_relays import with_larger, with_mixed, with_relays
 from holdfast_lab.draws.drawn_reloads import with_reloads
 from holdfast_lab.draws.drawn_scenes import with_later_scenes
-from holdfast_lab.draws.drawn_services import with_services
+from holdfast_lab.draws.drawn_services import with_services, with_services_apart
 from holdfast_lab.draws.drawn_takes import with_takes
-from holdfast_lab.draws.drawn_unreached import with_unreached
+from holdfast_lab.draws.drawn_unreached import with_full, with_unreached
 from holdfast_lab.draws.drawn_wire import with_wire
 from holdfast_lab.plan.plan import Plan
 from holdfast_lab.runs.coverage import ACTS, FATES, FAULTS, MEETINGS, MET, Coverage, watched
@@ -99,6 +99,9 @@ DRAWS: Final[tuple[Draw, ...]] = (
     with_relays,
     with_larger,
     with_mixed,
+    with_idle,
+    with_full,
+    with_services_apart,
 )
 """What is drawn on top of a plan: aims add knobs to those of the small bounds, and the wire takes one away again where
 LMDB lies under the nodes."""

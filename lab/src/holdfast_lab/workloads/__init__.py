@@ -27,6 +27,7 @@ from holdfast_lab.workloads.federated import Federated
 from holdfast_lab.workloads.fenced import Fenced
 from holdfast_lab.workloads.guarded import Guarded
 from holdfast_lab.workloads.guessing import Guessing
+from holdfast_lab.workloads.idle import Idle
 from holdfast_lab.workloads.in_memory import InMemory
 from holdfast_lab.workloads.leaving import Leaving
 from holdfast_lab.workloads.linked import Linked
@@ -88,6 +89,7 @@ KINDS: Final[dict[str, type[Any]]] = {
         Bounded,
         Services,
         Copied,
+        Idle,
     )
 }
 
@@ -126,6 +128,7 @@ __all__ = [
     "Fenced",
     "Guessing",
     "Hostile",
+    "Idle",
     "InMemory",
     "Leaving",
     "Linked",

@@ -41,13 +41,16 @@ class Refused(Exception):
 class Bare:
     """One connection with one session; made by `connected`. `lost`: it is gone, whoever ended it."""
 
-    def __init__(self, name: str, loop: asyncio.AbstractEventLoop, user: str | None = None, **bounds: int) -> None:
-        """`user`: as whom it logs in; a node without users of its own lets in whoever comes. `bounds`: of
-        `Settings`."""
+    def __init__(
+        self, name: str, loop: asyncio.AbstractEventLoop, user: str | None = None, vhost: str = "", **bounds: int
+    ) -> None:
+        """`user`: as whom it logs in; a node without users of its own lets in whoever comes. `vhost`: of a node that
+        has virtual hosts. `bounds`: of `Settings`."""
         told: dict[str, Any] = {**bounds}
         if user is not None:
             told |= {"mechanism": "PLAIN", "user": user, "password": HARNESS}
-        settings = Settings(container_id=name, hostname=HARNESS, idle_time_out_s=IDLE_TIME_OUT_S, **told)
+        hostname = f"vhost:{vhost}" if vhost else HARNESS
+        settings = Settings(container_id=name, hostname=hostname, idle_time_out_s=IDLE_TIME_OUT_S, **told)
         self.name = name
         self.engine = Engine(settings, server=False, now=loop.time())
         self.wire = Wire(self.engine, self, loop)
@@ -171,13 +174,14 @@ async def connected(
     honest: bool = True,
     retry_s: float = 1.0,
     user: str | None = None,
+    vhost: str = "",
     **bounds: int,
 ) -> Bare:
-    """A connection to that node, dialled until there is one. `honest`: see `Bed.dial`; `user` and `bounds`: see
-    `Bare`."""
+    """A connection to that node, dialled until there is one. `honest`: see `Bed.dial`; `user`, `vhost` and `bounds`:
+    see `Bare`."""
     user = user or bed.history.rights.login_at(node)
     while True:
-        bare = Bare(name, asyncio.get_running_loop(), user, **bounds)
+        bare = Bare(name, asyncio.get_running_loop(), user, vhost, **bounds)
         try:
             await bed.dial(node, name, lambda made=bare: made.wire, honest=honest)  # type: ignore[misc]
             return bare

@@ -28,6 +28,7 @@ from holdfast_lab.workloads.common import (
     full_address,
     marked,
     own_key_of,
+    place_of,
     queue_and_node,
     receive_each,
 )
@@ -40,7 +41,8 @@ Meaning = str | None
 class Services:
     """An operator at `node` gives a name other meanings, `changes` times, `pause_s` apart on average: one of
     `addresses`, or none. `messages` are sent to the name meanwhile, at `rate` a second, in lives of `life_s` on
-    average: each on a link to the name, or on one without an address. Takes what arrives at the addresses."""
+    average: each on a link to the name, or on one without an address. Takes what arrives at the addresses. `called`:
+    the name, else that of the workload; `vhost`: the virtual host of all of it."""
 
     kind: ClassVar[str] = "services"
 
@@ -53,6 +55,8 @@ class Services:
     rate: float = 20.0
     life_s: float = 1.0
     credit: int = 50
+    called: str = ""
+    vhost: str = ""
     name: str = "service"
     possible: set[Meaning] = field(default_factory=lambda: {None}, init=False)
     """What the name may mean now."""
@@ -66,7 +70,11 @@ class Services:
 
     @property
     def address(self) -> str:
-        return f"$service/{self.name}"
+        return f"$service/{self.service}"
+
+    @property
+    def service(self) -> str:
+        return self.called or self.name
 
     async def setup(self, bed: Bed) -> None:
         return
@@ -85,7 +93,7 @@ class Services:
 
     async def _operate(self, bed: Bed, name: str) -> None:
         random = bed.stream(name)
-        connection = await bed.connect(self.node, name)
+        connection = await bed.connect(self.node, name, vhost=self.vhost)
         for _ in range(self.changes):
             await self._change(connection, random)
             await asyncio.sleep(random.expovariate(1.0 / self.pause_s))
@@ -101,7 +109,7 @@ class Services:
         operation = "DELETE" if after is None else "CREATE" if before is None else "UPDATE"
         told = {} if after is None else {"address": after}
         try:
-            await asked(connection, operation, "service", self.name, told)
+            await asked(connection, operation, "service", self.service, told)
         except ManagementError as error:
             if operation != "DELETE" or error.code != 404:  # it was asked twice
                 raise
@@ -110,7 +118,7 @@ class Services:
 
     async def _read(self, connection: Connection) -> None:
         try:
-            found: Meaning = str((await asked(connection, "READ", "service", self.name))["address"])
+            found: Meaning = str((await asked(connection, "READ", "service", self.service))["address"])
         except ManagementError as error:
             if error.code != 404:
                 raise
@@ -124,7 +132,7 @@ class Services:
     async def _produce(self, bed: Bed, name: str) -> None:
         random = bed.stream(name)
         while self.given_out < self.messages:
-            bare = await connected(bed, self.node, name)
+            bare = await connected(bed, self.node, name, vhost=self.vhost)
             try:
                 await self._live(bed, bare, random)
             except (Broken, Refused):
@@ -153,7 +161,7 @@ class Services:
             message = message_of(key, self.size, None)
             if not is_attached:
                 message.properties = replace(message.properties or Properties(), to=self.address)
-            bed.history.offer(key, full_address(self.addresses[0], self.node))
+            bed.history.offer(key, full_address(self.addresses[0], self.node, self.vhost))
             bed.history.sent[key] = content_of(message)
             self.meant[number] = meant if is_attached else self._begin()
             open_ones[number] = None
@@ -196,8 +204,8 @@ class Services:
     # ------------------------------------------------------------------------------------------------ what is shown
 
     async def _take(self, bed: Bed, queue: str, node: str, name: str) -> None:
-        connection = await bed.connect(node, name)
-        place, address = f"{queue} at {node}", f"{queue}@{node}"
+        connection = await bed.connect(node, name, vhost=self.vhost)
+        place, address = place_of(queue, node, self.vhost), f"{queue}@{node}"
 
         async def take(delivery: Delivery) -> None:
             key = own_key_of(bed.history, self.me, delivery.payload, delivery.message, place)

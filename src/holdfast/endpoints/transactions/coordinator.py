@@ -162,10 +162,12 @@ class CoordinatorLink(Ingress):
                 return False
             if found is None:
                 del self.mine[request.txn_id]
+                self._parts.transactions.discharged(self.peer)
                 return True
             error = found
         del self.mine[request.txn_id]
         self._parts.transactions.end(transaction)
+        self._parts.transactions.discharged(self.peer)
         self._answer(delivery, error)
         return True
 

@@ -200,7 +200,6 @@ class TransactionalWork:
         beside = weight(outcome) if isinstance(outcome, (Rejected, Modified)) else 0
         copied = isinstance(outcome, Rejected) or (isinstance(outcome, Modified) and bool(outcome.message_annotations))
         leaves = isinstance(outcome, (Accepted, Rejected)) and not cursor.tracked
-        share = transaction.share(link.queue)
         for sequence in sequences:
             item = acquired.get(sequence)
             if item is None or item.consumer is not link:
@@ -223,10 +222,11 @@ class TransactionalWork:
             if not settled:
                 link.provisional[sequence] = taken
             if leaves:
+                share = transaction.share(link.queue)
                 share.taken += 1
                 share.taken_bytes += size
-        if transaction.error is None:  # otherwise nothing is reserved for it any more
-            reserve(link.queue, share)
+        if leaves and transaction.error is None:  # otherwise nothing is reserved for it any more
+            reserve(link.queue, transaction.share(link.queue))
         return True
 
     def changed(self, link: Taking, sequences: list[int], state: object, *, settled: bool) -> list[int]:

@@ -103,11 +103,20 @@ class Transactions:
         made = Transaction(txn_id, peer, self._parts.clock.now + limits.transaction_s)
         self.open[txn_id] = self.timed[txn_id] = made
         self.counts[peer] = count + 1
-        if not count:  # its producers may get credit at full queues now
-            self._parts.links.refills.update(
-                (link, None) for link in links_of(peer) if isinstance(link, Intake) and not link.parked
-            )
+        if not count:
+            self._renew_credit(peer)
         return made
+
+    def _renew_credit(self, peer: Peer) -> None:
+        """Its producers have credit at full queues while it has a transaction (endpoints/producer.py)."""
+        self._parts.links.refills.update(
+            (link, None) for link in links_of(peer) if isinstance(link, Intake) and not link.parked
+        )
+
+    def discharged(self, peer: Peer) -> None:
+        """A transaction of that connection was discharged by its client."""
+        if peer not in self.counts:
+            self._renew_credit(peer)
 
     def find(self, peer: Peer, txn_id: bytes) -> Transaction | None:
         """The open transaction with that id, if it is one of that connection."""
