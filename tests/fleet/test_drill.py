@@ -137,7 +137,7 @@ async def test_a_fleet_under_traffic(tmp_path: Path) -> None:
             register.crl_number += 1
         await drill.agents(first)
         await drill.nodes["hub"].logged(
-            f"neighbour {first}: Established -> Idle TLS: the peer's certificate is revoked"
+            f"neighbour {first}: Established -> Idle: TLS: the peer's certificate is revoked"
         )
         before = drill.sent[first]
         await drill.arrived(first)
