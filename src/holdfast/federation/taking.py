@@ -15,12 +15,12 @@ from holdfast.federation.serving import combined, standing_digest
 from holdfast.federation.sets import NOTHING, Edition, Held, Key, Parts, changed, make, stamped, substitute
 
 ASKED_MAX: Final = 4_096
-"""Parts of one set that are asked for and have not come."""
+"""The maximum number of requested parts of one set that have not arrived."""
 
 
 @dataclass(slots=True)
 class Told:
-    """What the neighbour was told of a set that is taken from it."""
+    """What the neighbour was sent about a set that we take from it."""
 
     has: Edition
     whole: bool = False
@@ -34,20 +34,21 @@ class Told:
 
 @dataclass(slots=True)
 class Repair:
-    """A set that is made equal to the parent's, part by part. `base`: the rows as the repair began, by their parts."""
+    """A repair: the set is made equal to the parent's part by part. `base`: the rows at the start of the repair, by
+    part."""
 
     new: Edition
     edges: frozenset[str]
     base: Parts
     rows: set[Row]
     total: int
-    """The sum of their hashes."""
+    """The sum of the rows' hashes."""
     received: dict[str, tuple[Row, ...]] = field(default_factory=dict)
 
 
 class Taking:
-    """Of one neighbour. `told`: the sets that it was told we take; `wanted`: those that we are to take. `asked`: sets
-    that are to be asked for anew, as they are here."""
+    """The sets taken from one neighbour. `told`: the sets that it knows we take; `wanted`: the sets that we should
+    take. `asked`: sets to request again, compared with what is here."""
 
     def __init__(self, neighbour: str, rows_max: int) -> None:
         self.neighbour = neighbour
@@ -57,11 +58,11 @@ class Taking:
         self.asked: dict[Key, None] = {}
         self.stops: dict[Key, None] = {}
         self.restart = True
-        """All is to be said again."""
+        """Whether everything must be sent again."""
         self.repairs: dict[Key, Repair] = {}
         self.requests: dict[tuple[Key, str], PartsOf] = {}
         self.given_up: set[Key] = set()
-        """Sets that did not come out as they should: not asked for again before the next refresh."""
+        """Sets whose repair failed: they are not requested again before the next refresh."""
 
     # ------------------------------------------------------------------------------------------------ which
 
@@ -84,7 +85,7 @@ class Taking:
             del self.requests[asked]
 
     def say_again(self) -> None:
-        """The neighbour is told everything anew, and sends what differs."""
+        """Sends the neighbour everything again; it answers with what differs."""
         self.told.clear()
         self.repairs.clear()
         self.requests.clear()
@@ -94,14 +95,14 @@ class Taking:
         self.restart = True
 
     def ask_again(self, key: Key) -> None:
-        """Once: it did not come out as the parent says."""
+        """Requests the set again, once, because the result differed from the parent's digest."""
         self.repairs.pop(key, None)
         if key not in self.given_up:
             self.given_up.add(key)
             self.asked[key] = None
 
     def follow(self, committed: dict[Key, Held]) -> Follow | None:
-        """The next message; None where all is said."""
+        """The next message; None if there is none."""
         if not (self.restart or self.asked or self.stops):
             return None
         keys = list(islice(self.asked, LIST_MAX))
@@ -120,12 +121,13 @@ class Taking:
         return Follow(tuple(rows), stops, restart)
 
     def is_urgent(self, key: Key, held: Held | None, *, whole: bool) -> bool:
-        """Whether what is to be told of the set is more than names: it moved, or all that follow it are whole now."""
+        """Whether more than names must be sent about the set: its edition changed, or all its followers are now
+        complete."""
         told = self.told.get(key)
         return told is not None and held is not None and (told.has != held.source or (whole and not told.whole))
 
     def stored(self, key: Key, held: Held | None, names: dict[str, Stamp], *, whole: bool) -> Stored | None:
-        """What moved since the neighbour was told; None where nothing did."""
+        """What changed since the last message to the neighbour; None if nothing did."""
         told = self.told.get(key)
         if told is None or key in self.asked or held is None:
             return None
@@ -152,7 +154,7 @@ class Taking:
     # ------------------------------------------------------------------------------------------------ content
 
     def change(self, message: Change, held: Held | None) -> Held | None:
-        """The set as the parent has it; None where it stays as it is, or is to be asked for."""
+        """The set as the parent has it; None if it stays unchanged, or must be requested."""
         if held is None:
             held = make(VOID, (), ())
         self.repairs.pop(message.key, None)
@@ -166,7 +168,8 @@ class Taking:
         return None
 
     def parts(self, message: PartsOf, held: Held | None) -> Held | None:
-        """Sums of parts: what differs is asked for. The set, where only its edges or its stamp differed."""
+        """Takes sums of parts, and requests those that differ. Returns the set if only its edges or its stamp
+        differed."""
         key, rows = message.key, held.rows if held is not None else frozenset()
         repair = self.repairs.get(key)
         if message.edges is not None:  # it begins
@@ -186,7 +189,7 @@ class Taking:
         return None if differing else self._finish(key, repair)
 
     def rows(self, message: RowsOf) -> Held | None:
-        """All rows of a part; the set, where it is complete with them."""
+        """Takes all rows of a part; returns the set if this completes it."""
         key = message.key
         if message.edges is not None:
             self.repairs.pop(key, None)
@@ -226,5 +229,5 @@ def _repair(new: Edition, edges: frozenset[str], rows: Iterable[Row]) -> Repair:
 
 
 def voided(held: Held) -> Held:
-    """As it is, but for its stamp: whatever the parent has is taken."""
+    """The same set with the stamp VOID: any stamp of the parent is accepted."""
     return stamped(held, VOID)

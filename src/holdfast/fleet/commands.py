@@ -33,7 +33,7 @@ HOUR_S: Final = 3_600
 PASSPHRASE_CHARACTERS_MIN: Final = 8
 REQUEST_BYTES_MAX: Final = 64 * 1024
 LOOK_S: Final = 0.5
-"""Between two looks of `push --wait`: sites report to the service, which is another process."""
+"""Seconds between two looks of `push --wait`; sites report to the service, which is a different process."""
 
 
 def init(args: argparse.Namespace) -> int:
@@ -199,7 +199,7 @@ def _show(fleet: FleetDirectory, pushed: versions.Pushed, args: argparse.Namespa
 
 
 def _await_sites(fleet: FleetDirectory, within_s: float) -> list[str]:
-    """The enrolled sites that have not reported the version that holds when the time is over."""
+    """Waits for the sites. Returns the enrolled sites that have not reported the current version in time."""
     end = time.monotonic() + within_s
     while True:
         register = fleet.register()

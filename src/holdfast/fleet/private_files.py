@@ -1,6 +1,6 @@
-"""Files of a fleet: written as a whole, private where they hold a secret, read up to a bound.
+"""Files of a fleet: replaced atomically, private if they contain a secret, read up to a bound.
 
-Rules of this file: whoever reads a file sees the one before or the new one; a change is on disk when the call returns.
+Rules of this file: a reader sees the old content or the new one; a change is on disk when the call returns.
 """
 
 import os
@@ -15,13 +15,13 @@ PUBLIC: Final = 0o644
 
 
 def write(path: Path, data: bytes, mode: int = PUBLIC) -> None:
-    """Puts a file with that content in the place of `path`. A private file that is replaced keeps its owner, so that
-    the node can read it that runs as another user. OSError."""
+    """Replaces `path` by a file with this content. A private file keeps its owner, so that a node which runs as a
+    different user can still read it. Raises OSError."""
     replace_file(path, data, mode, owner_of(path) or owner_of(path.parent))
 
 
 def read(path: Path, what: str, bytes_max: int) -> bytes:
-    """The content. ConfigError that says what it should be, and names the file."""
+    """The content. ConfigError names the file and says what it should be."""
     try:
         with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as stream:
             data = stream.read(bytes_max + 1)
@@ -33,7 +33,7 @@ def read(path: Path, what: str, bytes_max: int) -> bytes:
 
 
 def read_private(path: Path, what: str, bytes_max: int) -> bytes:
-    """As `read`; ConfigError also for a file that others than its owner may read."""
+    """As `read`; ConfigError also for a file that users other than its owner may read."""
     data = read(path, what, bytes_max)
     mode = path.stat().st_mode & 0o777
     if mode & 0o077:
