@@ -24,7 +24,7 @@ class Account:
         self.most = 0
         """The highest `held` so far."""
         self.refused = 0
-        """Charges that found no room."""
+        """The number of charges that were refused."""
 
     @property
     def room(self) -> int:

@@ -13,9 +13,10 @@ from typing import Any, Final
 from holdfast.names import HostPort
 
 DIAL_HEDGE_S: Final = 0.25
-"""After this another connect is tried beside the first: the kernel repeats a lost SYN after 1, 3, 7 s."""
+"""After this time a second connect is tried beside the first, because the kernel repeats a lost SYN only after 1, 3 and
+7 s."""
 DIAL_ATTEMPTS_MAX: Final = 4
-"""Connects under way at once; the oldest gives way."""
+"""The maximum number of simultaneous connects; beyond it the oldest is cancelled."""
 DIAL_TIME_OUT_S: Final = 3.0
 
 

@@ -65,7 +65,7 @@ def owner_of(path: Path) -> tuple[int, int] | None:
 
 @contextmanager
 def changing(directory: Path) -> Iterator[None]:
-    """Other callers of this do not change the files of that directory meanwhile."""
+    """A lock: within the block, other callers of `changing` do not change the files of that directory."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)

@@ -15,16 +15,16 @@ HOST_BYTES_MAX: Final = 63
 """A virtual host's name in UTF-8: the store's keys hold it beside a queue's, twice beside a transmission queue's."""
 
 TLS_SCHEME: Final = "amqps://"
-"""Before HOST:PORT, where TLS is spoken there."""
+"""The prefix of HOST:PORT for TLS."""
 
 DESTINATION_BYTES_MAX: Final = HOST_BYTES_MAX + 1 + NAME_BYTES_MAX
-"""What messages in custody are for: NODE, or HOST@NODE in UTF-8."""
+"""The maximum size of the destination of a message in custody, NODE or HOST@NODE, in UTF-8."""
 
 LABEL_MAX: Final = 63
 """Characters between two dots of a host's name, as it is asked for (RFC 1035, 2.3.4)."""
 
 _DOTS: Final = re.compile("[.\u3002\uff0e\uff61]")
-"""What IDNA takes for a dot (RFC 3490, 3.1)."""
+"""Characters that IDNA treats as a dot (RFC 3490, 3.1)."""
 _PRINTABLE: Final = re.compile(r"[^\x00-\x1f\x7f@\ud800-\udfff]+")
 
 
@@ -88,7 +88,7 @@ def parse_host_port(key: str, text: str, *, port_min: int) -> HostPort:
 
 
 def without_scheme(text: str) -> tuple[bool, str]:
-    """Whether TLS is spoken there, and HOST:PORT. `amqp://` says that none is."""
+    """Whether the address uses TLS, and its HOST:PORT. `amqp://` means no TLS."""
     if text.startswith(TLS_SCHEME):
         return True, text.removeprefix(TLS_SCHEME)
     return False, text.removeprefix("amqp://")

@@ -22,7 +22,7 @@ class Kind(NamedTuple):
 Keys = Mapping[str, Kind]
 WHOLE_MAX: Final = 2**63 - 1
 FOUND_MAX: Final = 60
-"""Characters of a wrong value that are shown."""
+"""The maximum number of characters of a wrong value in an error."""
 
 
 def is_whole(value: object) -> TypeGuard[int]:
@@ -63,7 +63,7 @@ SECONDS: Final = Kind("a number of seconds above 0", lambda value: is_number(val
 NEAR: Final = 0.85
 """How similar a key has to be to be meant rather than the same key of another table."""
 KEYS_SHOWN_MAX: Final = 12
-"""Of a table's keys, in a complaint about one that it does not have."""
+"""The maximum number of known keys in the error for an unknown key."""
 
 
 def found(value: object) -> str:

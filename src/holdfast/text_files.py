@@ -1,5 +1,5 @@
-"""Text files of a person: the text of one, or one line that says why it cannot be read; and the part of a document that
-a program writes."""
+"""Text files that people edit: the text of one, or one line that says why it cannot be read; and the part of a document
+that a program writes."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -33,8 +33,8 @@ def put_into(document: str, lines: Sequence[str], begin: str, end: str) -> str:
 
 
 class MarkedPage:
-    """A file of which the part between two marks is made anew. ConfigError if it has no such part, at once: it is made
-    before the lines are worked out."""
+    """A file in which a program replaces the part between two marks. ConfigError at once if the file has no such part,
+    before the lines are computed."""
 
     def __init__(self, path: Path, begin: str, end: str) -> None:
         self._path = path

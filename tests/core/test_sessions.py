@@ -566,7 +566,7 @@ def test_a_neighbour_that_closes_is_lost_for_the_reason_that_it_gave(error: Erro
     peer.touch()
     hub.end_turn()
     rig.settle()
-    assert [line for line in jfk.logs if line.endswith(f"Established -> Idle the control link was detached{reason}")]
+    assert [line for line in jfk.logs if line.endswith(f"Established -> Idle: the control link was detached{reason}")]
 
 
 @pytest.mark.parametrize("side", ["jfk", "hub"])

@@ -75,7 +75,7 @@ async def revoke(drill: Drill, revoked: str) -> None:
             each.revoked_s = int(time.time())
         register.crl_number += 1
     await drill.agents(revoked)
-    await drill.nodes["hub"].logged(f"neighbour {revoked}: Established -> Idle TLS: the peer's certificate is revoked")
+    await drill.nodes["hub"].logged(f"neighbour {revoked}: Established -> Idle: TLS: the peer's certificate is revoked")
     drill.say(f"{revoked} is revoked")
     await drill.arrived(revoked)
 

@@ -20,13 +20,13 @@ ADMINISTER: Final = "administer"
 ACTIONS: Final = (SEND, RECEIVE, BROWSE, CREATE, DELETE, LINK_FROM, LINK_TO, RELAY, ADMINISTER)
 
 NAMED_ONLY: Final = (RELAY, ADMINISTER)
-"""What is allowed to users by name alone, themselves or in a group: nothing is relayed for everybody."""
+"""Actions that rules allow only to named users or groups, never to all users: a node does not relay for everybody."""
 
 NODE: Final = "$management"
-"""What is asked about where an operation is about the node, or about all queues."""
+"""The address that is checked for an operation on the node or on all queues."""
 
 TEMPORARY: Final = "$temporary/"
-"""Before the name of each dynamic node. It is also what is asked about before one is created."""
+"""The prefix of the names of dynamic nodes; also the address that is checked before one is created."""
 
 NEIGHBOURS: Final = "$holdfast/"
 """Before the addresses of which the sessions of neighbours decide themselves who is one (peering/doors.py)."""

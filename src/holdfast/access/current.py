@@ -8,8 +8,8 @@ from holdfast.access.rules import AccessConfig
 
 
 class CurrentAccess:
-    """Answers by the rules of now what a client may do; an `Authoriser` (peers/authorise.py). Without rules everything
-    is allowed to who may log in."""
+    """Decides by the current rules what a client may do; an `Authoriser` (peers/authorise.py). Without rules everybody
+    who can log in may do everything."""
 
     def __init__(self, config: AccessConfig) -> None:
         self._lists = _lists(config)
@@ -24,7 +24,8 @@ class CurrentAccess:
         return None if self._lists is None else self._lists.authorise(who, action, address, host=host)
 
     def change(self, config: AccessConfig) -> "Differs":
-        """Sets the rules, which are valid. Returns about whom they say something else than before."""
+        """Sets the rules, which are valid. Returns a test for the users for whom they differ from the previous
+        rules."""
         before, self._lists = self._lists, _lists(config)
         return Differs(before, self._lists)
 

@@ -13,12 +13,13 @@ from holdfast.access.patterns import Closeness, Pattern
 from holdfast.access.rules import AccessConfig, AccessRule
 
 REMEMBERED_MAX: Final = 4_096
-"""Decisions that are remembered; past it all are forgotten, because strangers may ask about any address."""
+"""The maximum number of cached decisions; beyond it the cache is cleared, because strangers may ask about any
+address."""
 
 OF_HOST: Final = 0
 OF_GROUP: Final = 1
 OF_USER: Final = 2
-"""How closely a rule is about a user."""
+"""How specifically a rule names a user."""
 
 
 class Decision(NamedTuple):
@@ -32,13 +33,14 @@ class _Rule(NamedTuple):
     rule: AccessRule
     users: frozenset[str]
     members: frozenset[str]
-    """Of its groups."""
+    """The members of its groups."""
     allows: frozenset[str] | None
-    """None: everything, as an administrator may do."""
+    """None: everything, as for an administrator."""
     denies: frozenset[str]
 
     def says(self, user: str | None, action: str) -> tuple[int, bool] | None:
-        """How closely it is about that user, and whether it denies the action; None: it says nothing of the two."""
+        """How specifically the rule names the user, and whether it denies the action; None if it does not apply to
+        both."""
         denies = action in self.denies
         if user is None or not (denies or self.allows is None or action in self.allows):
             return None
@@ -46,7 +48,7 @@ class _Rule(NamedTuple):
         return None if closeness is None else (closeness, denies)
 
     def closeness(self, user: str) -> int | None:
-        """How closely it is about that user; None: not at all."""
+        """How specifically the rule names the user; None if it does not apply to the user."""
         if user in self.users:
             return OF_USER
         if user in self.members:
@@ -72,7 +74,7 @@ class _Host:
                 self.patterns.append((Pattern(text), [rule]))
 
     def sort(self) -> None:
-        """All are added: the closest pattern comes first."""
+        """Sorts the patterns, the closest first, after all rules were added."""
         self.patterns.sort(key=lambda item: item[0].closeness, reverse=True)
 
 
@@ -121,7 +123,7 @@ class AccessLists:
         return Decision(False) if best is None else best[1]
 
     def about(self, user: str | None, host: str) -> frozenset[object]:
-        """All that the rules say of that user; two lists that say the same give equal sets."""
+        """Everything that the rules say about the user; two lists that say the same give equal sets."""
         found = self._hosts.get(host)
         if found is None or user is None:
             return frozenset()

@@ -11,7 +11,7 @@ from holdfast.errors import ConfigError
 from holdfast.names import DESTINATION_BYTES_MAX, NAME_BYTES_MAX
 
 PATTERN_BYTES_MAX: Final = NAME_BYTES_MAX + 1 + DESTINATION_BYTES_MAX
-"""As many as QUEUE@NODE may have."""
+"""The maximum size of a pattern: that of QUEUE@NODE."""
 
 Closeness = tuple[bool, int]
 """How close a pattern is to the addresses that it matches: an address itself is closest, then the pattern that says

@@ -13,17 +13,17 @@ from holdfast.broker.entries.host_names import DEFAULT_HOST, HostedName, InHost,
 from holdfast.errors import ConfigError
 
 RULES_MAX: Final = 1_000
-"""Rules of one node."""
+"""The maximum number of rules of a node."""
 
 PATTERNS_MAX: Final = 1_000
 """Different patterns with `*` in the rules of one virtual host: a question that was not asked before looks at all."""
 
 ADDRESSES_MAX: Final = 100
-"""Patterns of one rule."""
+"""The maximum number of patterns in a rule."""
 
 GROUPS_MAX: Final = 1_000
 MEMBERS_MAX: Final = 10_000
-"""Users of one rule or group."""
+"""The maximum number of users in a rule or group."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

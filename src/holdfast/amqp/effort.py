@@ -7,44 +7,44 @@ never measured, so that the same bytes always cost the same. Whole messages are 
 from typing import Final
 
 ATTACH: Final = 200
-"""An attach or a detach, whoever it ends."""
+"""An attach or a detach, whichever side ends the link."""
 BEGIN: Final = 100
 """A begin or an end."""
 FLOW: Final = 10
-"""A flow, and as much again where it wants an answer; so is each sender that an opened window wakes."""
+"""A flow; as much again if it asks for an answer, and for each sender that may continue because the window opened."""
 PART: Final = 3
-"""A transfer that is not the last of its delivery, or that comes for a link we detached."""
+"""A transfer that is not the last of its delivery, or that arrives for a link that we detached."""
 EMPTY: Final = 1
-"""An empty frame; of many in a row so many bytes, which are one step of the parser."""
+"""An empty frame, or EMPTY_BYTES of consecutive ones, which the parser handles in one step."""
 EMPTY_BYTES: Final = 128
 MISS: Final = 5
-"""A disposition for nothing that is open."""
+"""A disposition that names no unsettled delivery."""
 BYTES_FREE: Final = 512
-"""What a performative may have without more ado; each byte beyond counts one, for it may be a value of its own."""
+"""The size up to which a performative costs nothing extra; each further byte costs one, because it may be a value."""
 STEPS_FOR_ONE: Final = 8
-"""Delivery-ids that a disposition names, and that are not open, for one, and those that a link which ends may have:
-each costs a look."""
+"""One unit pays for this many look-ups of delivery-ids: those that a disposition names although they are settled, and
+those of a link that ends."""
 
 STEP_WEIGHT: Final = 32
-"""One step of a selector's pattern, for one character, costs about as much as reading so many bytes of a message."""
+"""One step of a selector's pattern for one character costs about as much as reading this many bytes of a message."""
 
 TURN: Final = 2_000
-"""What one connection is given in one turn before the others have theirs."""
+"""The units that one connection may use in one turn before the other connections have their turns."""
 TAKEN: Final = 5_000
-"""The same of what messages and their outcomes take where they are not alike, which costs nothing beyond the turn."""
+"""The same for messages and outcomes that differ from each other; they count only within the turn."""
 OUTCOME: Final = 40
 OUTCOME_ALIKE: Final = 12
-"""Of that, a disposition, and one that is accepted or released; beside it, one for each message that it is of."""
+"""Units of TAKEN: a disposition, and one with the state accepted or released; one more for each message it covers."""
 MESSAGE: Final = 10
-"""A message by itself, and one for each byte of what stands before its bare message, beyond HEAD_BYTES_FREE."""
+"""A message; one more for each byte before its bare message, beyond HEAD_BYTES_FREE."""
 HEAD_BYTES_FREE: Final = 32
 REFUSED: Final = 15
 """A message that is rejected."""
 ADDRESSED: Final = 10
 LOOKED_UP: Final = 20
-"""A message that has an address of its own, and one whose address is looked up."""
+"""A message that has its own address (`to`), and one whose address is looked up."""
 MADE: Final = 100
-"""A queue that is made for a message."""
+"""A queue that is created for a message."""
 
 
 class Throttled(Exception):

@@ -29,7 +29,7 @@ _KNOWN: Final = {
     b"AMQP\x00\x00\x09": "an AMQP 0-9-1 client; use AMQP 1.0",
     b"AMQP\x01\x01": "a client of AMQP 0-8 to 0-10; use AMQP 1.0",
 }
-"""By how they begin, others who take this for their port."""
+"""First bytes of other protocols whose clients may connect to this port by mistake → what the peer is."""
 
 
 _ANSWERS: Final = {
@@ -38,7 +38,7 @@ _ANSWERS: Final = {
     b"220 ": "a mail or FTP server",
     b"AMQP\x00\x00\x09": "a broker that speaks only AMQP 0-9-1; connect to one that speaks AMQP 1.0",
 }
-"""By how they begin, the answers of servers that are not what a client looks for."""
+"""First bytes of the answers of servers that do not speak AMQP 1.0 → what the server is."""
 
 
 def _who(header: bytes, known: Mapping[bytes, str]) -> str | None:
@@ -46,7 +46,7 @@ def _who(header: bytes, known: Mapping[bytes, str]) -> str | None:
 
 
 def _told(header: bytes) -> str:
-    """The description of the refusal of a header."""
+    """The text with which a header is refused."""
     who = _who(header, _KNOWN)
     return f"protocol header {header!r} is not supported{'' if who is None else f'; this is {who}'}"
 
@@ -73,11 +73,11 @@ class Handshake:
         self.login: ServerSasl | ClientSasl | None = None
         """Under way."""
         self.user: str | None = None
-        """Who is logged in: at a server once the login is done, at a client as it asks to be."""
+        """The user. At a server: who has logged in, once the login is done. At a client: the user it logs in as."""
         self.certified_user: str | None = None
         """At a server: the user whose certificate the peer has shown; known before its first bytes."""
         self.waits_for_login = False
-        """At a client: what follows the login is said once it is over, and not in one flight with it."""
+        """At a client: the header and open are sent after the login's outcome, not in one flight with the login."""
         self._settings = settings
         self._server = server
         self._authenticate = authenticate
@@ -85,16 +85,16 @@ class Handshake:
 
     @property
     def login_hostname(self) -> str | None:
-        """At a server, while a login is under way: for which host it is, as the client says (§5.3.3.2)."""
+        """At a server, during a login: the host name that the client gives (§5.3.3.2)."""
         return self.login.hostname if isinstance(self.login, ServerSasl) else None
 
     @property
     def login_mechanism(self) -> str | None:
-        """At a server: by which mechanism the login is that is under way, or has failed, as the client says."""
+        """At a server: the mechanism that the client chose, during a login and after it has failed."""
         return self.login.mechanism if isinstance(self.login, ServerSasl) else None
 
     def start(self) -> bytes:
-        """The client's first flight: its login, if it has one, and the header of what follows."""
+        """The client's first bytes: its login, if it has one, and AMQP's protocol header."""
         settings = self._settings
         wanted = settings.wanted
         if not wanted:
@@ -106,9 +106,8 @@ class Handshake:
         return self.login.start() + (b"" if self.waits_for_login else AMQP_HEADER)
 
     def on_header(self, header: bytes) -> Progress:
-        """The peer's header: answered where we are the server; RemoteProtocolError where we are not and it is another.
-
-        Raises what Authenticate does.
+        """The peer's header, which a server answers. RemoteProtocolError if a client gets a different header from its
+        own. Raises what Authenticate does.
         """
         if not self._server:
             return self._on_answer(header)
@@ -141,9 +140,8 @@ class Handshake:
         return self._authenticate is None or self._authenticate(ANONYMOUS, None, None)
 
     def on_sasl_frame(self, body: bytes) -> Progress:
-        """A SASL frame's body while `login` lasts; at the end of the login a header is due.
-
-        RemoteProtocolError for a frame that has no place in it. Raises what Authenticate does.
+        """A SASL frame's body during `login`; a header must follow the login. RemoteProtocolError for a frame that the
+        login does not expect. Raises what Authenticate does.
         """
         login = self.login
         assert login is not None
@@ -163,5 +161,5 @@ class Handshake:
         return Progress(answer)
 
     def refuse(self, condition: str) -> Progress:
-        """The outcome of a login that ends with that error; nothing from a client."""
+        """The outcome that a server sends for a login that ends with that error; empty at a client."""
         return Progress(self.login.refuse(condition)) if isinstance(self.login, ServerSasl) else Progress()

@@ -42,18 +42,19 @@ class Lifecycle(Bounds):
         self.output: list[bytes | memoryview] = []
         self.authenticated_user: str | None = None
         self.usable = False
-        """Sessions may speak."""
+        """Sessions may send frames."""
         self.frame_size_out = FRAME_SIZE_MIN  # the smaller of both sides' max-frame-size
         self._handshake = Handshake(settings, server=server, authenticate=authenticate)
         self._remote: dict[int, SessionEndpoint] = {}
         self._idle_out_s: float | None = None
-        """Half of the peer's idle-time-out (§2.4.5): an empty frame is sent after so much silence."""
+        """Half of the peer's idle-time-out (§2.4.5): after this long without output we send an empty frame."""
         limit_s = settings.handshake_time_out_s
         self._handshake_ends = None if limit_s is None else now + limit_s
         self.deadline_sooner = False
-        """`next_deadline` may have come nearer; all else moves it away. Whoever remembers it clears this."""
+        """`next_deadline` may have become earlier; everything else makes it later. A caller that caches it clears
+        this."""
         self._login_output: list[bytes | memoryview] | None = None
-        """What is said of the login, where `output` has to wait for its end; None where it has not."""
+        """The output of the login, while `output` must wait for the login's end; None if it need not wait."""
         if not server:
             first = self._handshake.start()
             if self._handshake.waits_for_login:
@@ -65,17 +66,17 @@ class Lifecycle(Bounds):
             self._send_open()
 
     def certify(self, user: str | None) -> None:
-        """At a server, before the peer's first bytes: it has shown the certificate of that user."""
+        """At a server, before the peer's first bytes: the peer has presented the certificate of this user."""
         self._handshake.certified_user = user
 
     @property
     def login_hostname(self) -> str | None:
-        """At a server, while a login is under way: for which host it is, as the client says."""
+        """At a server, during a login: the host name that the client gives."""
         return self._handshake.login_hostname
 
     @property
     def login_mechanism(self) -> str | None:
-        """At a server: of the login that is under way, or has failed, as the client says."""
+        """At a server: the mechanism that the client chose, during a login and after it has failed."""
         return self._handshake.login_mechanism
 
     def begin(self, *, incoming_window: int | None = None) -> Session:
@@ -96,8 +97,8 @@ class Lifecycle(Bounds):
         return session
 
     def force_end(self, channel: int, error: Error) -> list[ConnEvent]:
-        """Ends the session of ours on that channel without waiting for the peer, whose later frames on it are dropped;
-        returns the events for the user. LocalProtocolError if there is none that is in use."""
+        """Ends the session on our channel without waiting for the peer, and drops the peer's later frames for it.
+        Returns the events for the user. LocalProtocolError if no session uses the channel."""
         session = self._sessions.get(channel)
         if session is None or not session.usable:
             raise LocalProtocolError(f"channel {channel} has no session in use")
@@ -106,7 +107,7 @@ class Lifecycle(Bounds):
         return events
 
     def force_detach(self, channel: int, handle: int, error: Error) -> list[ConnEvent]:
-        """As `force_end`, of the link that has that handle of ours."""
+        """As `force_end`, for the link with this handle (ours)."""
         session = self._sessions.get(channel)
         link = None if session is None else session.links.get(handle)
         if session is None or not session.usable or link is None or link.over or not link.attach_sent:
@@ -287,7 +288,7 @@ class Lifecycle(Bounds):
         self.write(0, Close(error))
 
     def _progress(self, progress: Progress, events: list[ConnEvent]) -> None:
-        """What the handshake has decided."""
+        """Carries out what the handshake has decided."""
         if self._login_output is not None:
             if progress.output:
                 self._login_output.append(progress.output)

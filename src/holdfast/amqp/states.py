@@ -1,4 +1,4 @@
-"""The states of a connection and what leads from one to the next. AMQP 1.0 §2.4.6.
+"""The states of a connection and the transitions between them. AMQP 1.0 §2.4.6.
 
 Rules of this file: the table is the machine; lifecycle.py takes every step through it.
 """
@@ -61,7 +61,7 @@ TRANSITIONS: Final[dict[tuple[State, Step], State]] = {
     (State.CLOSE_SENT, Step.R_CLOSE): State.END,
     **{(state, Step.FAIL): State.END for state in State if state is not State.END},
 }
-"""What is not in the table is the peer's fault (R) or ours (S)."""
+"""A transition that is not in the table is a protocol error of the peer (R) or of ours (S)."""
 
 MAY_SPEAK: Final = frozenset((State.OPEN_PIPE, State.OPEN_SENT, State.OPENED))
 CLOSING: Final = frozenset((State.OC_PIPE, State.CLOSE_PIPE, State.CLOSE_SENT))

@@ -12,15 +12,15 @@ from holdfast.names import check_name
 from holdfast.schema import is_whole_within
 
 ALIASES_MAX: Final = 20_000
-"""Of each side of one session: as many nodes and topics as there may be."""
+"""The maximum for each side of one session: as many as there may be nodes and topics."""
 
 
 class Malformed(Exception):
-    """What a neighbour said that cannot be: one line; the session ends."""
+    """A neighbour sent something invalid. The text is one line; the session ends."""
 
 
 class Said:
-    """The names that we have said in a session."""
+    """The names that we have sent in a session."""
 
     __slots__ = ("_numbers",)
 
@@ -28,7 +28,7 @@ class Said:
         self._numbers: dict[str, int] = {}
 
     def write(self, name: str) -> Any:
-        """The number, or the pair of number and name where it was not said yet. Past the bound the name itself."""
+        """The number; a pair of number and name the first time; past the bound the name itself."""
         number = self._numbers.get(name)
         if number is not None:
             return Ulong(number)
@@ -39,7 +39,7 @@ class Said:
 
 
 class Heard:
-    """The names that a neighbour has said."""
+    """The names that a neighbour has sent."""
 
     __slots__ = ("_names",)
 

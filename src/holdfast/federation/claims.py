@@ -10,13 +10,13 @@ from holdfast.federation.messages import TRACE_MAX
 from holdfast.federation.sets import Edition, Key
 
 CLAIM_GAP_S: Final = 0.5
-"""Between two claims for one set."""
+"""Seconds between two claims for one set."""
 
 _LONG_AGO: Final = float("-inf")
 
 
 class Claims:
-    """Of the node `name`, which passes none on that it has passed on before."""
+    """The claims at the node `name`, which passes each claim on only once."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -29,7 +29,7 @@ class Claims:
             self._waiting[key] = has, trace
 
     def take(self, now: float) -> Iterator[tuple[Key, Edition, tuple[str, ...]]]:
-        """Those that may go on now; who passes one on says `passed`."""
+        """The claims that may be passed on now. A caller that passes one on calls `passed`."""
         for key, (has, trace) in list(self._waiting.items()):
             if now >= self._passed_at.get(key, _LONG_AGO) + CLAIM_GAP_S:
                 del self._waiting[key]
@@ -45,6 +45,6 @@ class Claims:
         self._waiting.clear()
 
     def forget(self, is_there: Callable[[Key], bool]) -> None:
-        """When claims were passed on is forgotten of all sets that are not there."""
+        """Forgets when claims were passed on, for all sets that do not exist."""
         for key in [key for key in self._passed_at if not is_there(key)]:
             del self._passed_at[key]

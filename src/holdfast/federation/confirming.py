@@ -12,21 +12,21 @@ from holdfast.federation.rows import Row, Stamp
 from holdfast.federation.standing import Reached
 
 UNLISTED_S: Final = 5.0
-"""A node that confirmed before, and that no follower lists for so long, is not waited for."""
+"""A node that confirmed before, and that no follower has listed for this long, is not waited for."""
 
 REGULARS_MAX: Final = 20_000
-"""Nodes of one topic; with more of them, those that are not listed now are not waited for."""
+"""The number of nodes of one topic above which only nodes that are listed now are waited for."""
 
 LISTED: Final = float("inf")
 
 WAITING_MAX: Final = 10_000
-"""Binds that wait, of all topics; one more is answered at once with what is known."""
+"""The maximum number of waiting binds of all topics; a further one is answered at once with what is known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """To a bind. Each node in `confirmed` sends what it accepts from then on, as long as its store lives; `waiting`:
-    nodes that were waited for in vain. `complete`: there are none of these."""
+    """The answer to a bind. Each node in `confirmed` sends what it accepts from then on, as long as its store exists;
+    `waiting`: nodes that did not confirm in time. `complete`: there are none of these."""
 
     token: int
     topic: str
@@ -42,9 +42,9 @@ class Bind:
     row: Row
     deadline: float
     by: Row | None = None
-    """The announced row by which it is confirmed, once one is on disk."""
+    """The announced row that confirms it, once one is on disk."""
     looked: bool = False
-    """Whether all rows with wildcards were asked."""
+    """Whether all rows with wildcards were checked."""
 
 
 @dataclass(slots=True)
@@ -62,7 +62,7 @@ class Confirming:
         return bind
 
     def listed(self, topic: str, names: Mapping[str, Stamp], now: float) -> None:
-        """These are listed now; whoever has confirmed and is not listed stays for a while."""
+        """Takes the nodes that are listed now. A node that has confirmed and is not listed is kept for UNLISTED_S."""
         regulars = self.regulars.setdefault(topic, {})
         for name, at in list(regulars.items()):
             if name in names:
@@ -88,7 +88,7 @@ class Confirming:
         return True
 
     def next_deadline(self, now: float) -> float | None:
-        """When a bind's time is over, or a node need not be waited for any more."""
+        """The next time at which a bind times out, or a node is not waited for."""
         if not self.binds:
             return None
         times = [bind.deadline for bind in self.binds.values()]

@@ -42,16 +42,16 @@ from holdfast.federation.standing import Standing, standing
 from holdfast.federation.taking import voided
 
 RETRY_S: Final = 1.0
-"""After a refused commit."""
+"""Seconds until a retry after a refused commit."""
 
 CREDIT_KEPT: Final = 16
-"""Of a control link, for what keeps the session up."""
+"""Credit of a control link that is reserved for the messages that keep the session up."""
 
 CHECKED_ROWS: Final = 5_000
-"""Rows whose digests one turn adds up."""
+"""The number of rows whose digests are added up in one turn."""
 
 SUMMARY_S: Final = 1.0
-"""How seldom exact rows follow a summary."""
+"""Seconds between steps in which exact rows follow a summary."""
 
 
 class Federation:
@@ -81,24 +81,24 @@ class Federation:
         """The highest stamp of own sets that are not held any more: one that comes back goes on behind it."""
         self.bindings: dict[str, frozenset[Row]] = {}
         self.revision = 0
-        """Counts what may change `spread`."""
+        """Increases with everything that may change `spread`."""
         self.relays = Relays()
         self.reachable: set[str] = set()
         self.forwarded: dict[str, tuple[tuple[str, str], ...]] = {}
-        """What each neighbour is told that it is sent: topics and modes."""
+        """Neighbour → the topics and modes that we forward to it, as sent in a Federate message."""
         self.neighbours: dict[str, Neighbour] = {}
         self.following = Following(name, bounds, self.sets)
         self.parents = self.following.parents
         self.confirming = Confirming()
         self.claims = Claims(name)
         self.nonces: dict[Key, int] = {}
-        """Of the last reset that was passed on."""
+        """By set: the nonce of the last reset that was passed on."""
         self.cache = PartsCache()
         self.voided = 0
-        """Sets of which the digest was found false."""
+        """Sets whose digest was found to be wrong."""
         self._rerouted = True
         self._to_answer: dict[Key, None] = {}
-        """Sets of which followers told something."""
+        """Sets about which followers have sent something."""
         self._standings: set[str] = set()
         """Topics whose binds may be answered now."""
         self._refresh_at = now + bounds.refresh_s
@@ -119,7 +119,7 @@ class Federation:
         return self.following.routes
 
     def configure(self, entries: Iterable[Entry], now: float) -> None:
-        """The `[[federation]]` entries that hold from now on. Raises ConfigError."""
+        """Sets the `[[federation]]` entries. Raises ConfigError."""
         entries = tuple(entries)
         check_entries(entries, self.name)
         self.following.entries, self.relays, self.forwarded = entries, Relays(entries), {}
@@ -134,12 +134,13 @@ class Federation:
         self.settle(now)
 
     def spread(self) -> set[str]:
-        """Topics of which it matters what this node wants: in entries of its own or of a neighbour, or followed."""
+        """Topics whose bindings at this node matter to others: in entries of this node or of a neighbour, or
+        followed."""
         told = (topic for neighbour in self.neighbours.values() for topic in neighbour.modes)
         return {*self.own, *(entry.topic for entry in self.entries), *told}
 
     def spreads(self, topic: str) -> bool:
-        """Whether a message of the topic may have to go to another node."""
+        """Whether a message of the topic may need to go to another node."""
         return topic in self.sets.topics() or self.relays.has(topic)
 
     def bind(self, topic: str, rows: Iterable[Row], now: float) -> None:
@@ -149,13 +150,13 @@ class Federation:
         self.settle(now)
 
     def _announce(self, topic: str) -> None:
-        """Somebody takes what is wanted of that topic here."""
+        """Begins to announce this node's bindings of the topic, because another node takes them."""
         if topic not in self.own:
             self.own[topic] = Own()
             self.revision += 1
 
     def _release(self) -> None:
-        """Topics that nobody needs go, with their sets."""
+        """Removes topics that nobody needs, with their sets."""
         waiting = {bind.topic for bind in self.confirming.binds.values()}
         for topic in idle(self.own, self.entries, self.neighbours.values(), waiting):
             held = self.sets.current(Key(self.name, topic))
@@ -179,7 +180,7 @@ class Federation:
         own.edges = self.following.edges(topic)
 
     def route(self, routes: Routes, now: float) -> None:
-        """What routing says now."""
+        """Takes the routes that routing has computed."""
         self.following.routes = routes
         both: dict[str, set[str]] = {}
         for start, ends in routes.up.items():
@@ -192,7 +193,7 @@ class Federation:
         self.settle(now)
 
     def forget(self, origin: str, now: float) -> None:
-        """A node that left for good."""
+        """Removes a node that left the network permanently."""
         for key in self.sets.everything():
             if key.origin == origin != self.name:
                 self.sets.drop(key)
@@ -200,7 +201,7 @@ class Federation:
         self.settle(now)
 
     def up(self, name: str, now: float) -> None:
-        """A session with a neighbour that has the capability is up."""
+        """A session with a neighbour that supports federation is up."""
         self.down(name, now)
         self.neighbours[name] = Neighbour(name, self.bounds)
         self._rerouted = True
@@ -219,11 +220,12 @@ class Federation:
         return self.sets.has_records and self._retry_at is None
 
     def records(self, now: float) -> list[Write]:
-        """What the commit that begins now is to write: nothing while one is under way, or was refused just now."""
+        """The records for the commit that begins now; none while a commit is under way, or shortly after a refused
+        one."""
         return self.sets.records() if self.has_records else []
 
     def committed(self, now: float) -> None:
-        """What `records` gave is on disk."""
+        """The result of `records` is on disk."""
         self.sets.commit()
         self._say_committed(now)
         self.settle(now)
@@ -240,15 +242,15 @@ class Federation:
         self._answered(moved, now)
 
     def refused(self, now: float) -> None:
-        """The disk took nothing of it. All is as before; what neighbours said since is asked for again."""
+        """The commit failed: the state is as before it, and what neighbours have sent since is requested again."""
         for key in self.sets.refuse():
             self.nonces.pop(key, None)
         self._retry_at = now + RETRY_S
         self._rerouted = True
 
     def undone(self, now: float) -> None:
-        """The turn that was gathered is undone, and nothing of it happened; what a commit under way has stays. What
-        neighbours said since is asked for again, at once."""
+        """The current turn is undone, except for what a commit under way contains. What neighbours have sent since is
+        requested again at once."""
         gone = self.sets.undo()
         if not gone:
             return
@@ -262,7 +264,8 @@ class Federation:
     # ------------------------------------------------------------------------------------------------ neighbours
 
     def receive(self, name: str, fields: dict[Any, Any], now: float) -> str | None:
-        """A control message of federation. What is wrong with it, in one line, ends the session: then `down`."""
+        """Handles a control message of federation. Returns the fault in one line, if any, which ends the session; then
+        call `down`."""
         try:
             message = self.read(name, fields)
             if message is not None:
@@ -279,11 +282,11 @@ class Federation:
         return None if neighbour is None else read(fields, neighbour.heard)
 
     def effort(self, name: str, message: Message) -> int:
-        """What it costs to apply it, in units that are about alike."""
+        """The cost of applying the message, in roughly equal units."""
         return self.neighbours[name].effort(message, self.sets, self.cache)
 
     def apply(self, name: str, message: Message) -> None:
-        """Takes in what `read` gave; `settle` is due then. Raises Malformed."""
+        """Applies the result of `read`; call `settle` afterwards. Raises Malformed."""
         neighbour = self.neighbours[name]
         serving, taking = neighbour.serving, neighbour.taking
         match message:
@@ -325,7 +328,7 @@ class Federation:
         serving.answered.clear()
 
     def _content(self, neighbour: Neighbour, message: Change | PartsOf | RowsOf) -> None:
-        """The parent's word on a set. Nobody else's counts."""
+        """The parent's content of a set. Content from other neighbours is ignored."""
         key, new, taking = message.key, message.new, neighbour.taking
         if key not in taking.wanted or key not in taking.told or new.stamp == VOID:
             return
@@ -350,7 +353,8 @@ class Federation:
         self.sets.put(key, found)
 
     def _compare(self, neighbour: Neighbour, key: Key, has: Edition) -> None:
-        """A follower has this: above what is here, somebody must find out who is right."""
+        """Compares with the edition that a follower has: if it is higher than the one here, the origin must be
+        asked."""
         if neighbour.serving.is_behind(key, self.sets.committed(key)):
             self.claims.add(key, has, (neighbour.name,))
 
@@ -373,7 +377,8 @@ class Federation:
                     parent.claims[key] = Claim(key, has, (*trace, self.name))
 
     def _begin_life(self, key: Key, held: Held, past: int) -> None:
-        """Somebody has our set with a life that we did not give it, or it is at its end."""
+        """Begins a new life of our set: another node has it with a life that we did not assign, or its versions are
+        used up."""
         if past + 1 < LIFE_HIGH:
             self.sets.put(key, stamped(held, Stamp(past + 1, 1)))
             return
@@ -382,7 +387,7 @@ class Federation:
         self._pass_reset(key, text_hash(self.name, self.life, self.resets))
 
     def take(self, name: str, credit: int, now: float) -> list[dict[str, Any]]:
-        """Control messages for a neighbour, which all must go out, in this order."""
+        """Control messages for a neighbour; all of them must be sent, in this order."""
         neighbour = self.neighbours.get(name)
         messages: list[dict[str, Any]] = []
         rows = self.forwarded.get(name, ())
@@ -396,11 +401,12 @@ class Federation:
     # ------------------------------------------------------------------------------------------------ confirmation
 
     def _standing(self, key: Key) -> tuple[dict[str, Stamp], bool]:
-        """Who is behind this node for a set and what each has stored; whether all followers are whole."""
+        """The nodes that take a set through this node, with what each has stored; whether all followers are
+        complete."""
         return standing(self.name, key, self.sets.committed(key), self.neighbours.values())
 
     def _answered(self, keys: Iterable[Key], now: float) -> None:
-        """What stands behind these sets may be another."""
+        """The nodes that take these sets through this node may have changed."""
         for key in keys:
             if key.origin == self.name:
                 self.confirming.listed(key.topic, self._standing(key)[0], now)
@@ -410,13 +416,14 @@ class Federation:
                 parent.tellings.setdefault(key, 0.0)
 
     def confirm(self, topic: str, row: Row, now: float, wait_s: float) -> int:
-        """Asks who has stored what `row` wants, which `bind` was told; `answers` has it under this number."""
+        """Asks which nodes have stored the binding `row`, which `bind` was given. The answer is in `answers` under this
+        number."""
         bind = self.confirming.ask(topic, row, now + wait_s)
         self._settle_binds(topic, [bind], now, give_up=len(self.confirming.binds) > WAITING_MAX)
         return bind.token
 
     def cancel(self, token: int) -> None:
-        """Who asked is gone."""
+        """The asking client has disconnected."""
         self.confirming.binds.pop(token, None)
 
     def _settle_binds(self, topic: str, binds: Iterable[Bind], now: float, *, give_up: bool = False) -> None:
@@ -433,7 +440,7 @@ class Federation:
             self.confirming.settle(bind, None if since is None else moment.of(since), now, give_up=give_up)
 
     def answers(self) -> list[Answer]:
-        """To binds, since the last call."""
+        """The answers to binds since the last call."""
         answers, self.confirming.answers = self.confirming.answers, []
         return answers
 
@@ -470,7 +477,7 @@ class Federation:
         self.settle(now)
 
     def _check(self, now: float) -> None:
-        """Adds up digests, some each turn; with the last of them the refresh ends."""
+        """Checks digests, CHECKED_ROWS rows each turn; the refresh ends with the last of them."""
         rows = 0
         while self._to_check and rows < CHECKED_ROWS:
             key = self._to_check.pop()
@@ -510,7 +517,7 @@ class Federation:
     # ------------------------------------------------------------------------------------------------ after each event
 
     def settle(self, now: float) -> None:
-        """What follows from all that came since the last call."""
+        """Carries out the consequences of everything that arrived since the last call."""
         if self._to_answer:
             answered, self._to_answer = self._to_answer, {}
             self._answered(answered, now)
@@ -569,9 +576,9 @@ class Federation:
         tags: tuple[str, ...] = (),
         anew: bool = True,
     ) -> Choice:
-        """Where a message goes from here. `anew`: it was published here or a static entry brought it; else this node is
-        one of those that its publisher chose. `tags`: who has delivered it. `subject`: None where it is not known: it
-        goes to all that want any."""
+        """The destinations of a message. `anew`: it was published here or arrived by a static entry; otherwise its
+        publisher's node chose this node. `tags`: the nodes that have delivered it. `subject`: None if unknown; it then
+        goes to all that want any message."""
         tags = tagged(tags, self.name)
         wanting: Collection[str] = ()
         relays = self.relays.choose(topic, subject, tags)

@@ -14,7 +14,7 @@ from holdfast.federation.settings import Bounds, Entry
 
 
 class Following:
-    """Of the node `name`. `parents`: by set; `lost_at`: since when no way leads to an origin."""
+    """The parents of the node `name`. `parents`: by set; `lost_at`: since when there is no path to an origin."""
 
     def __init__(self, name: str, bounds: Bounds, sets: Sets) -> None:
         self._name = name
@@ -34,11 +34,11 @@ class Following:
         return frozenset(entry.neighbour for entry in self.entries if entry.topic == topic and entry.mode == DYNAMIC)
 
     def _all_edges(self, topic: str) -> dict[str, frozenset[str]]:
-        """Of all nodes, by their names, as far as it is known here."""
+        """The neighbours to which each node forwards the topic, as far as this node knows."""
         return {**self._sets.edges(topic), self._name: self.edges(topic)}
 
     def find(self, now: float, *, all_topics: bool) -> None:
-        """Works parents out anew; those of topics of which the sets were touched, or all."""
+        """Computes the parents again, for topics whose sets changed or for all."""
         sets = self._sets
         topics = dict.fromkeys([*sets.topics(), *(entry.topic for entry in self.entries)])
         if all_topics:
@@ -81,12 +81,12 @@ class Following:
                 self.lost_at.setdefault(key, now)
 
     def has_all(self, topic: str) -> bool:
-        """Whether a set is held of each node to which entries lead."""
+        """Whether this node has a set of every node that entries lead to."""
         held = self._sets.origins(topic)
         return all(origin in held for origin in reached(self._name, self._all_edges(topic)))
 
     def wanted(self, neighbours: Collection[str]) -> dict[str, dict[Key, None]]:
-        """What is to be taken from each of them."""
+        """Neighbour → the sets to take from it."""
         found: dict[str, dict[Key, None]] = {name: {} for name in neighbours}
         self.left_out = sum(self._beyond.values())
         for key, parent in self.parents.items():
@@ -98,7 +98,7 @@ class Following:
         return found
 
     def leave(self, now: float) -> None:
-        """What has been out of reach for too long goes."""
+        """Removes the sets that have been unreachable for too long."""
         for key in [key for key, at in self.lost_at.items() if now - at > self._bounds.keep_s]:
             del self.lost_at[key]
             self._sets.drop(key)

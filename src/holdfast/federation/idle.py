@@ -19,7 +19,7 @@ are left."""
 def idle(
     own: Mapping[str, Own], entries: Iterable[Entry], neighbours: Iterable[Neighbour], waiting: Iterable[str]
 ) -> list[str]:
-    """Those that may go. `waiting`: topics of which binds wait."""
+    """The topics that may be removed. `waiting`: topics with waiting binds."""
     needed = {entry.topic for entry in entries}
     needed.update(topic for neighbour in neighbours for topic in neighbour.modes)
     needed.update(waiting)

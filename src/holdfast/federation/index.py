@@ -11,11 +11,11 @@ from holdfast.broker.subjects import Pattern
 from holdfast.federation.rows import Row
 
 Asks = Callable[[str], bool | None]
-"""Whether a message matches a selector; None: not known, which sends it."""
+"""Whether a message matches a selector; None if unknown, and then it is sent."""
 
 
 def unasked(selector: str) -> None:
-    """Nothing is known of the message."""
+    """The answer for a message of which nothing is known."""
 
 
 class Index:
@@ -25,11 +25,11 @@ class Index:
 
     def __init__(self, sets: Iterable[tuple[str, Iterable[Row]]] = ()) -> None:
         self._wanting: dict[str, dict[str, set[str | None]]] = {}
-        """Pattern, origin, its selectors."""
+        """Pattern → origin → selectors."""
         self._counts: dict[str, int] = {}
-        """By origin: how many selectors of patterns it has here."""
+        """By origin: the number of pairs of pattern and selector in the index."""
         self._tree: PatternTree | None = None
-        """Made when the index is first asked."""
+        """Built at the first query."""
         for origin, rows in sets:
             self.change(origin, rows, ())
 
@@ -58,22 +58,22 @@ class Index:
             self._counts.pop(origin, None)
 
     def has(self, origin: str, rows: Iterable[Row]) -> bool:
-        """Whether that is what it has of an origin."""
+        """Whether the index has exactly these rows of an origin."""
         wanted = {(row.pattern, row.predicate) for row in rows}
         return self._counts.get(origin, 0) == len(wanted) and all(
             predicate in self._wanting.get(pattern, {}).get(origin, ()) for pattern, predicate in wanted
         )
 
     def origins(self) -> Set[str]:
-        """Those that want anything."""
+        """The origins that want any message."""
         return self._counts.keys()
 
     def everyone(self) -> Iterator[str]:
-        """As `origins`, as `wanting` gives them."""
+        """As `origins`, in the form of `wanting`."""
         yield from self._counts
 
     def wanting(self, subject: str, asks: Asks) -> Iterator[str]:
-        """Origins, in no order, each perhaps several times."""
+        """The origins that want the message, in no order and possibly repeated."""
         if self._tree is None:
             self._tree = PatternTree(map(Pattern, self._wanting))
         asked: dict[str, bool] = {}

@@ -61,7 +61,7 @@ class Sets:
         return self.stored.get(key)
 
     def is_settled(self, key: Key) -> bool:
-        """Whether what is on disk is all that there is of it."""
+        """Whether the form on disk is the current one, with no change pending."""
         return key not in self.staged and (self.under_way is None or key not in self.under_way)
 
     def everything(self) -> list[Key]:
@@ -91,13 +91,13 @@ class Sets:
         return index
 
     def compare(self, key: Key) -> None:
-        """The index of its topic is made anew, when it is next asked for, where it has other rows than that set."""
+        """If the index of the set's topic differs from the set, it is rebuilt at the next query."""
         index, held = self._indexes.get(key.topic), self.current(key)
         if index is not None and not index.has(key.origin, () if held is None else held.rows):
             del self._indexes[key.topic]
 
     def rebuild(self) -> None:
-        """Makes anew what is kept beside the sets."""
+        """Rebuilds what is derived from the sets."""
         self._indexes.clear()
         self.recount()
 
@@ -163,7 +163,7 @@ class Sets:
         return writes
 
     def commit(self) -> None:
-        """What `records` gave is on disk."""
+        """The result of `records` is on disk."""
         assert self.under_way is not None, "no commit of sets is under way"
         for key, held in self.under_way.items():
             self.moved.setdefault(key, self.stored.get(key))
@@ -174,7 +174,8 @@ class Sets:
         self.under_way = None
 
     def refuse(self) -> list[Key]:
-        """The disk took nothing: all is as it was, without what the turn added since. The keys that went back."""
+        """The commit failed: the sets are as before it, without the current turn's changes. Returns the keys that
+        changed back."""
         gone = [*(self.under_way or ()), *self.staged]
         for key in gone:
             self._note(key, self.current(key), self.stored.get(key))
@@ -185,7 +186,8 @@ class Sets:
         return gone
 
     def undo(self) -> list[Key]:
-        """What was changed since the last commit began is as it was then; that commit is under way still. The keys."""
+        """Undoes the changes since the last commit began; that commit is still under way. Returns the keys that changed
+        back."""
         gone = list(self.staged)
         for key in gone:
             under_way = self.under_way or {}
@@ -194,7 +196,7 @@ class Sets:
         return gone
 
     def load(self, rows: Mapping[tuple[str, ...], list[Any]]) -> None:
-        """What is on disk, at a start."""
+        """Loads what is on disk at a start."""
         found: dict[Key, list[Row]] = {}
         for path, value in rows.items():
             if path[0] == ROW:

@@ -18,7 +18,8 @@ from holdfast.schema import is_whole_within
 
 ROWS_MAX: Final = 500
 BYTES_MAX: Final = 16_384
-"""Of the rows of one message, both: a version that has more becomes several. One row alone may be larger."""
+"""The maximum size of the added and removed rows in one message. A larger version becomes several; a single row may be
+larger."""
 
 LIST_MAX: Final = 250
 """Rows of a `follow`, names of a `stored`."""
@@ -43,8 +44,8 @@ class Federate(NamedTuple):
 
 
 class Follow(NamedTuple):
-    """Sets that the sender takes from the receiver, and what it has of each; `whole`: it takes no others. `stop`: those
-    that it does not take any more."""
+    """Sets that the sender takes from the receiver, and what it has of each; `whole`: it takes no others. `stop`: sets
+    that it stops taking."""
 
     rows: tuple[tuple[Key, Edition], ...]
     stop: tuple[Key, ...] = ()
@@ -52,8 +53,8 @@ class Follow(NamedTuple):
 
 
 class Compare(NamedTuple):
-    """How many sets the sender takes, and the sum of what it has and has said of them. `again`: the answer where the
-    receiver has another sum; all is then to be said again."""
+    """How many sets the sender takes, and the sum of what it has and has sent about them. `again`: the answer if the
+    receiver has a different sum; both then send everything again."""
 
     sets: int
     digest: int
@@ -61,7 +62,7 @@ class Compare(NamedTuple):
 
 
 class Change(NamedTuple):
-    """From one edition of a set to another. No rows where only the stamp moves."""
+    """The change from one edition of a set to another. Without rows if only the stamp changes."""
 
     key: Key
     old: Edition
@@ -88,7 +89,7 @@ class PartsOf(NamedTuple):
 
 
 class RowsOf(NamedTuple):
-    """All rows of one part."""
+    """All rows of one part of a set."""
 
     key: Key
     new: Edition
@@ -98,8 +99,8 @@ class RowsOf(NamedTuple):
 
 
 class Stored(NamedTuple):
-    """The sender has stored this edition. `names`: nodes behind it that take the set through it and what they have
-    stored, None where one is not behind it any more; those that moved. `whole`: all its followers are."""
+    """The sender has stored this edition. `names`: nodes that take the set through the sender, and what they have
+    stored; only those that changed; None for one that stopped. `whole`: all its followers are complete."""
 
     key: Key
     has: Edition
@@ -108,7 +109,7 @@ class Stored(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """Somebody has this edition, which is above what is known here; on its way to the origin."""
+    """A node has this edition, which is higher than the one known here; the claim travels to the origin."""
 
     key: Key
     has: Edition
@@ -116,7 +117,7 @@ class Claim(NamedTuple):
 
 
 class Reset(NamedTuple):
-    """The origin begins its stamps anew: void yours."""
+    """The origin restarts its stamps; the receiver voids the stamp that it has."""
 
     key: Key
     nonce: int
@@ -131,7 +132,7 @@ KINDS: Final = ("federate", "follow", "compare", "change", "parts", "rows", "sto
 
 
 def write(message: Message, said: Said) -> dict[str, Any]:
-    """The fields of a control message. What it gives an alias stays given: the message must go out."""
+    """The fields of a control message. Aliases that it assigns stay assigned, so the message must be sent."""
     match message:
         case Federate(rows):
             return {"kind": "federate", "rows": [[said.write(topic), mode] for topic, mode in rows]}
@@ -212,7 +213,7 @@ def _long(row: Row) -> list[Any]:
 
 
 def read(fields: dict[Any, Any], heard: Heard) -> Message:
-    """Raises Malformed. Fields of a newer version are passed over."""
+    """Raises Malformed. Fields of a newer version are ignored."""
     kind = fields.get("kind")
     reader = _READERS.get(kind) if isinstance(kind, str) else None
     if reader is None:

@@ -17,15 +17,15 @@ from holdfast.federation.settings import Bounds
 from holdfast.federation.taking import Taking
 
 Standing = Callable[[Key], tuple[Mapping[str, Stamp], bool]]
-"""Of a set: who is behind this node and what each has stored, and whether all its followers are whole."""
+"""Of a set: the nodes that take it through this node, with what each has stored; whether all followers are complete."""
 
 
 NAMES_S: Final = 0.5
-"""How long names may wait, where nothing else is to be told of a set."""
+"""How long changed names may wait if nothing else of the set is to be sent."""
 
 
 ROWS_A_UNIT: Final = 100
-"""Of a set, or sets, that a message may have to look at: so many cost as much as a small message."""
+"""Looking at this many rows or sets costs as much as one small message."""
 
 
 class Neighbour:
@@ -41,16 +41,16 @@ class Neighbour:
         self.federate_due = True
         self.compare_due = False
         self.again_due = False
-        """It compared, and we know otherwise."""
+        """The neighbour's comparison differs from ours: the answer `again` is due."""
         self.claims: dict[Key, Claim] = {}
         self.resets: dict[Key, int] = {}
         self.tellings: dict[Key, float] = {}
-        """Sets that are taken from it, of which it may have to be told something, and how long that has waited."""
+        """Sets that we take from it and about which a `stored` message may be due → the seconds that it has waited."""
         self.later: dict[Key, float] = {}
-        """The same where only names moved, and when they are to be told: most of them come together."""
+        """The same if only names changed → when they are sent. They are delayed because most changes come together."""
 
     def effort(self, message: Message, sets: Sets, cache: PartsCache) -> int:
-        """What it costs to apply that message of its."""
+        """The cost of applying this message from the neighbour."""
         looked_at = 0
         if isinstance(message, Federate | Follow | Compare):
             looked_at = len(self.serving.followers) + len(self.taking.wanted)
@@ -63,12 +63,12 @@ class Neighbour:
         return 1 + looked_at // ROWS_A_UNIT
 
     def say_again(self) -> None:
-        """It is told everything anew, and sends what differs."""
+        """Sends the neighbour everything again; it answers with what differs."""
         self.taking.say_again()
         self.tellings, self.later = dict.fromkeys(self.taking.wanted, NAMES_S), {}
 
     def refresh(self, sets: Sets) -> None:
-        """Whatever is thought to be said and known is looked at again."""
+        """Checks again what both sides have sent and what they know."""
         self.federate_due = self.compare_due = True
         self.serving.named = sum(len(one.names) for one in self.serving.followers.values())
         self.taking.refresh(sets.stored)
@@ -81,7 +81,7 @@ class Neighbour:
     def next(
         self, rows: tuple[tuple[str, str], ...], sets: Sets, cache: PartsCache, of: Standing, now: float
     ) -> Message | None:
-        """The next message; None where all is said. `rows`: what we forward to it."""
+        """The next message; None if there is none. `rows`: what we forward to it."""
         if self.federate_due:
             self.federate_due = False
             return Federate(rows)

@@ -16,34 +16,34 @@ from holdfast.federation.sets import Held, changed
 from holdfast.federation.summaries import stands_for, summary
 
 COVERING_MAX: Final = 256
-"""Rows with wildcards that are asked whether they stand for another."""
+"""The maximum number of rows with wildcards that are checked whether they cover another row."""
 
 BITS: Final = (0, WIDE, RELAY, WIDE | RELAY)
 
 SUMMARY_GAP_S: Final = 0.5
-"""How seldom it is looked for exact rows that may follow a summary."""
+"""Seconds between two looks for exact rows that may follow a summary."""
 
 
 @dataclass(slots=True)
 class Own:
-    """`rows`: what is to be announced; `edges`: the neighbours that the topic is forwarded to."""
+    """`rows`: the bindings to announce; `edges`: the neighbours to which the topic is forwarded."""
 
     rows: frozenset[Row] = frozenset()
     edges: frozenset[str] = frozenset()
     since: dict[Row, Stamp] = field(default_factory=dict)
-    """Of what is on disk: the version since which each row was there all the time, in this life."""
+    """Row on disk → the version since which it has been there continuously, in this life."""
     _summary: tuple[frozenset[Row], frozenset[Row]] | None = None
     _budget: float = 0.0
-    """Bytes of exact rows that may follow a summary now."""
+    """The bytes of exact rows that may follow a summary now."""
     _budget_at: float = 0.0
     _looked: tuple[frozenset[Row], frozenset[str], Held, float] | None = None
-    """With which rows, edges and set there was nothing to announce, and until when that holds."""
+    """The rows, edges and set for which there was nothing to announce, and until when this is valid."""
     _wild: dict[Row, None] = field(default_factory=dict)
-    """Of `since`, the rows that may stand for others: those whose patterns have wildcards."""
+    """The rows of `since` that may cover others: those whose patterns have wildcards."""
 
     def next(self, held: Held, now: float, keys_max: int, rows_max: int, bytes_s: float) -> Held | None:
-        """The next version; None where what is announced is what is wanted, or must wait. Asked after every event, so
-        that what was found to be nothing is not looked for again before something is another."""
+        """The next version; None if the announced rows are the wanted ones, or the change must wait. It is called after
+        every event, so a result of None is cached until something changes."""
         looked = self._looked
         if looked is not None and looked[:3] == (self.rows, self.edges, held) and now < looked[3]:
             return None
@@ -104,7 +104,7 @@ class Own:
         return self._summary is not None and len(self.rows) <= rows_max
 
     def committed(self, old: Held | None, new: Held | None) -> None:
-        """A version is on disk."""
+        """This version is on disk."""
         if new is None:
             self.since.clear()
             self._wild.clear()
@@ -120,14 +120,15 @@ class Own:
                     self._wild[row] = None
 
     def recount(self, held: Held | None) -> None:
-        """Counts all rows from the version on disk: later than it was is safe, and heals what was corrupted."""
+        """Counts all rows from the version on disk. A version that is too late is safe, and this repairs corrupt
+        state."""
         self.since = {} if held is None else dict.fromkeys(held.rows, held.stamp)
         self._wild = dict.fromkeys(filter(_is_wild, self.since))
 
     def since_of(self, row: Row, *, all_of_them: bool = True) -> tuple[Row, Stamp] | None:
-        """The first version from which on all that `row` wants was announced, and by which row; None where it is not
-        yet. Of rows with wildcards COVERING_MAX are asked, and with `all_of_them` False none but the summary's: it is
-        then confirmed by its own row, which may be later."""
+        """The first version in which everything that `row` wants was announced, and the row that covers it; None if
+        there is none yet. At most COVERING_MAX rows with wildcards are checked; with `all_of_them` False only the
+        summary's, and the binding is then confirmed by its own row, perhaps later."""
         alike = [Row(row.pattern, predicate, bits) for predicate in {None, row.predicate} for bits in BITS]
         wide = self._summary[1] if self._summary is not None else ()
         wild = islice(self._wild, COVERING_MAX) if all_of_them else ()
@@ -150,7 +151,7 @@ def _stands_for(other: Row, row: Row) -> bool:
 
 
 def _one_message(rows: Iterable[Row]) -> frozenset[Row]:
-    """As many as fit; those that stand for others first."""
+    """As many rows as fit into one message; rows that cover others first."""
     some: list[Row] = []
     size = 0
     for row in sorted(rows, key=lambda row: (not row.bits & WIDE, row.pattern, row.predicate or "")):

@@ -11,22 +11,22 @@ from typing import Final
 from holdfast.routing.paths import Edges, Graph
 
 HOP_MICRO: Final = 1 << 60
-"""Above the cost of any way: what a hop costs beside its own, so that the fewest hops come first."""
+"""Added to the cost of each hop, and greater than the cost of any path, so that paths with the fewest hops win."""
 
 
 @dataclass(frozen=True, slots=True)
 class Routes:
-    """What routing says. `up`: from node, to node, the cost in millionths, of links that carry messages."""
+    """The result of routing. `up`: from node → to node → the cost in millionths, of links that carry messages."""
 
     up: Edges = field(default_factory=dict)
 
 
 Ways = dict[frozenset[tuple[str, frozenset[str]]], tuple[dict[str, str], set[str]]]
-"""Parents, and who is reached, by the edges."""
+"""The edges of a topic → its parents and the nodes that are reached."""
 
 
 def parents(name: str, edges: Mapping[str, Iterable[str]], routes: Routes) -> dict[str, str]:
-    """The parent of each node that is reached. `edges`: of each node of the topic, `name` among them."""
+    """The parent of each node that is reached. `edges`: of each node of the topic, including `name`."""
     up = routes.up
     usable = {
         start: {end: HOP_MICRO + up[start][end] for end in ends if end in up.get(start, ())}
@@ -36,7 +36,7 @@ def parents(name: str, edges: Mapping[str, Iterable[str]], routes: Routes) -> di
 
 
 def ways(name: str, edges: Mapping[str, frozenset[str]], routes: Routes, made: Ways) -> tuple[dict[str, str], set[str]]:
-    """`parents` and `reached`, worked out once for all topics that have the same edges: `made`."""
+    """`parents` and `reached`, computed once for all topics with the same edges and cached in `made`."""
     alike = frozenset(edges.items())
     if alike not in made:
         made[alike] = parents(name, edges, routes), reached(name, edges)
@@ -44,7 +44,7 @@ def ways(name: str, edges: Mapping[str, frozenset[str]], routes: Routes, made: W
 
 
 def reached(name: str, edges: Mapping[str, Iterable[str]]) -> set[str]:
-    """The nodes to which entries lead, whatever is down; `name` is none of them."""
+    """The nodes that entries lead to, whether links are up or not; without `name`."""
     found, at = {name}, [name]
     while at:
         for end in edges.get(at.pop(), ()):

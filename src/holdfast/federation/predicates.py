@@ -1,4 +1,4 @@
-"""Which selectors travel with a row, so that who publishes may leave out what nobody there wants.
+"""Which selectors travel with a row, so that the publisher's node need not send messages that nobody there wants.
 
 Rules of this file: a selector that is too long to travel stays behind: the row is wider then, and the destination
 evaluates it in any case.
@@ -12,7 +12,7 @@ from holdfast.selectors.errors import SelectorError
 from holdfast.selectors.parsing import parse
 
 TERMS_MAX: Final = 64
-"""Names and constants of one selector."""
+"""The maximum number of names and constants in a selector that travels."""
 
 
 def travelling(text: str) -> str | None:

@@ -18,15 +18,16 @@ from holdfast.broker.stored.records import PAIRS, pack_ranges, unpack_ranges
 from holdfast.errors import RemoteProtocolError, StorageError
 
 RANGES_MAX: Final = 4_096
-"""Of the publications of one store that are remembered."""
+"""The maximum number of remembered ranges of publications of one store."""
 
 RANGES_ALL_MAX: Final = 65_536
-"""Of all stores together, about 6 MB; past it the stores are forgotten from which nothing came for the longest time."""
+"""The maximum of all stores together, about 6 MB. Beyond it, the stores from which nothing came for longest are
+forgotten."""
 
 PUBLISHERS_MAX: Final = 10_000
 
 ROWS_MAX: Final = 32
-"""Rows of one store beside its whole one."""
+"""The maximum number of rows of one store beside its complete row."""
 
 PREFIX: Final = b"p"
 _HASH_BYTES: Final = 16
@@ -34,12 +35,12 @@ KEY_BYTES: Final = len(PREFIX) + _HASH_BYTES + 1
 
 
 class Seen(Enum):
-    """What is known of a publication."""
+    """What this node knows about a publication."""
 
     NEW = "new"
     COPY = "copy"
     OLD = "old"
-    """Older than what is remembered: it is delivered, and counted."""
+    """The publication is older than what is remembered: it is delivered, and counted in the metrics."""
 
 
 class Publications:
@@ -51,24 +52,24 @@ class Publications:
         self.ranges: dict[str, RangeSet] = {}
         self.floors: dict[str, int] = {}
         self._count = 0
-        """Ranges of all stores."""
+        """The number of ranges of all stores."""
         self._fresh: dict[str, RangeSet] = {}
-        """What is in no batch yet."""
+        """Publications that are in no batch yet."""
         self._rows: dict[str, int] = {}
-        """By store: how many rows it has beside its whole one."""
+        """By store: the number of rows beside its complete row."""
         self._untrue: set[str] = set()
-        """Stores of which rows may hold what was undone, or lack what is known."""
+        """Stores whose rows may contain undone publications, or lack known ones."""
         self._gone: list[str] = []
         self._load(rows)
 
     # ------------------------------------------------------------------------------------------------ what comes
 
     def has(self, store: str, number: int) -> bool:
-        """Whether it is known that it came before."""
+        """Whether the publication is known to have arrived before."""
         return number in self.ranges.get(store, ())
 
     def take(self, store: str, number: int) -> Seen:
-        """Whether it came before; it has come now."""
+        """Whether it arrived before; records that it has arrived now."""
         numbers = self.ranges.pop(store, None) or RangeSet()
         self.ranges[store] = numbers  # the latest is the last
         if number in numbers:
@@ -80,7 +81,7 @@ class Publications:
         return Seen.NEW
 
     def forget(self, store: str, number: int) -> None:
-        """It has not come: its turn was undone."""
+        """Removes it, because the turn in which it arrived was undone."""
         numbers = self.ranges.get(store)
         if numbers is None or number not in numbers:
             return
@@ -110,7 +111,7 @@ class Publications:
     # ------------------------------------------------------------------------------------------------ the disk
 
     def records(self) -> list[tuple[bytes, bytes | None]]:
-        """Rows for the batch of the turn in which all that is fresh came: key, and value; None where the row goes."""
+        """The rows for the batch of this turn: key and value, or None for a row to delete."""
         found: dict[bytes, bytes | None] = {}
         for store in self._gone:
             for place in range(self._rows.pop(store, -1) + 1):
@@ -154,7 +155,7 @@ def _row(store: str, floor: int, numbers: RangeSet) -> bytes:
 
 
 def unpack(key: bytes, value: bytes) -> tuple[str, int, RangeSet]:
-    """Of one row: the store, its floor, and numbers. Raises StorageError."""
+    """The store, floor and numbers in one row. Raises StorageError."""
     try:
         fields: Any = decode(value)[0]
     except RemoteProtocolError as error:

@@ -15,8 +15,9 @@ from holdfast.federation.settings import Entry
 
 
 class Choice(NamedTuple):
-    """`branches`: nodes that want it; `relays`: neighbours that are to choose anew; `tags`: who has delivered it.
-    `is_passed_on`: one of them may pass it on by a static entry, so that a node may be given it on several ways."""
+    """`branches`: nodes that want it; `relays`: neighbours that choose the destinations again; `tags`: nodes that have
+    delivered it. `is_passed_on`: one of them may pass it on by a static entry, so that it may reach a node by several
+    paths."""
 
     branches: tuple[str, ...]
     relays: tuple[str, ...]
@@ -41,11 +42,11 @@ class Relays:
         return topic in self._patterns
 
     def patterns(self, topic: str) -> set[str]:
-        """What this node wants for its neighbours."""
+        """The patterns that this node wants on behalf of its neighbours."""
         return {pattern.text for of_one in self._patterns.get(topic, {}).values() for pattern in of_one}
 
     def choose(self, topic: str, subject: str | None, skip: Collection[str]) -> tuple[str, ...]:
-        """The neighbours that it is relayed to; `subject`: None where it is not known."""
+        """The neighbours to which it is relayed; `subject`: None if unknown."""
         return tuple(
             neighbour
             for neighbour, patterns in sorted(self._patterns.get(topic, {}).items())
@@ -54,5 +55,6 @@ class Relays:
 
 
 def tagged(tags: tuple[str, ...], name: str) -> tuple[str, ...]:
-    """With one more node that delivered it; past TAGS_MAX the first are forgotten, and get a copy."""
+    """The tags with one more node that has delivered it. Beyond TAGS_MAX the oldest are dropped, and those nodes get
+    another copy."""
     return tags if name in tags else (*tags, name)[-TAGS_MAX:]

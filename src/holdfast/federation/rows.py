@@ -13,10 +13,10 @@ from holdfast.broker.subjects import ANY, ONE
 
 WIDE: Final = 1
 RELAY: Final = 2
-"""A summary stands for rows that are not here; the node sends what matches on by a static route."""
+"""The row stands for rows of other nodes: the node forwards matching messages by a static entry."""
 
 BITS_END: Final = 256
-"""Bits of a newer version are kept, since they are in the digest."""
+"""The end of the bits that may be set. Bits of a newer version are kept, because they are part of the digest."""
 
 DIGEST_END: Final = 2**64
 STAMP_END: Final = 2**63
@@ -25,7 +25,7 @@ LIFE_HIGH: Final = STAMP_END - 2**20
 """A life at or above this is corrupt, and is reset: lives are a wall clock in milliseconds."""
 
 VERSION_HIGH: Final = STAMP_END - 2**20
-"""The same of a version: a new life begins."""
+"""The same for a version: a new life begins."""
 
 HASH_DIGITS: Final = 16
 
@@ -38,11 +38,11 @@ class Stamp(NamedTuple):
 
 
 VOID: Final = Stamp(0, 0)
-"""Of a set whose stamp is not known any more: whatever the parent has is taken."""
+"""The stamp of a set whose stamp was lost: any stamp of the parent is accepted."""
 
 
 class Row(NamedTuple):
-    """What is wanted: subjects that a pattern matches, and of these what a selector matches, if there is one."""
+    """A binding: messages whose subject matches the pattern and that match the selector, if there is one."""
 
     pattern: str
     predicate: str | None = None
@@ -50,7 +50,7 @@ class Row(NamedTuple):
 
     @property
     def size(self) -> int:
-        """About how many bytes it takes on the wire."""
+        """Its approximate size on the wire, in bytes."""
         return 8 + len(self.pattern.encode()) + len((self.predicate or "").encode())
 
 
@@ -73,7 +73,7 @@ def name_hash(name: str, stamp: Stamp) -> int:
 
 
 def text_hash(*parts: object) -> int:
-    """Of what two nodes compare, beside sets."""
+    """The hash of a text that two nodes compare, other than sets."""
     return _hash(repr(parts))
 
 
@@ -86,8 +86,8 @@ def digest_of(rows: Iterable[Row], edges: Iterable[str]) -> int:
 
 
 def covers(wider: str, narrower: str) -> bool:
-    """Whether every subject that `narrower` matches is matched by `wider`. In doubt False: of `*.#` and `#.*`, which
-    match the same, neither is found to cover the other."""
+    """Whether every subject that `narrower` matches is matched by `wider`. False if in doubt: `*.#` and `#.*` match the
+    same subjects, and neither is found to cover the other."""
     first, second = wider.split("."), narrower.split(".")
     reach = [False] * len(second) + [True]
     # reach[at]: whether the rest of `first` covers second[at:]; worked out from the end.

@@ -25,25 +25,25 @@ from holdfast.federation.rows import DIGEST_END, VOID, Row, Stamp, name_hash, ro
 from holdfast.federation.sets import NOTHING, Edition, Held, Key, Parts, make, stamped
 
 PART_ROWS: Final = 64
-"""A part of at most so many rows is sent whole."""
+"""A part with at most this many rows is sent as rows."""
 
 REPLIES_MAX: Final = 4_096
-"""Parts that one neighbour may have asked for and not been sent yet; more are not answered."""
+"""The maximum number of parts that one neighbour has asked for and that were not sent yet; more are not answered."""
 
 NAMES_MAX: Final = 10_000
-"""Nodes behind one neighbour for one set."""
+"""The maximum number of nodes that take one set through one neighbour."""
 
 NAMES_ALL_MAX: Final = 200_000
-"""Of all its sets together."""
+"""The same for all sets of the neighbour together."""
 
 PARTS_KEPT: Final = 8
-"""Sets whose parts are kept made."""
+"""The number of sets whose parts are cached."""
 
 
 @dataclass(slots=True)
 class Follower:
-    """One set that the neighbour takes. `has`: what it said it has; `base`: the content that it has once all that was
-    sent has come, None where that is not known; `sent`: the edition that it was last sent, or has."""
+    """One set that the neighbour takes. `has`: the edition that it reported; `base`: the content that it will have once
+    everything sent has arrived, None if unknown; `sent`: the edition that it was last sent, or has."""
 
     has: Edition
     base: Held | None = None
@@ -53,12 +53,12 @@ class Follower:
 
     @property
     def digest(self) -> int:
-        """What is compared at each refresh."""
+        """The digest that is compared at each refresh."""
         return standing_digest(self.has, self.names, whole=self.whole)
 
 
 class PartsCache:
-    """The parts of a few sets, since they are asked about many times."""
+    """Caches the parts of a few sets, because they are asked for many times."""
 
     __slots__ = ("_kept",)
 
@@ -87,14 +87,14 @@ class Serving:
     def __init__(self, neighbour: str) -> None:
         self.neighbour = neighbour
         self.topics: frozenset[str] = frozenset()
-        """Those that it forwards to us: it takes their sets."""
+        """Topics that it forwards to us: it takes their sets."""
         self.followers: dict[Key, Follower] = {}
         self.named = 0
-        """Names behind it, of all sets."""
+        """The number of names of nodes behind it, of all sets."""
         self.pending: dict[Key, None] = {}
         self.answered: dict[Key, None] = {}
         self.replies: deque[tuple[Key, Edition, str]] = deque()
-        """Parts that are to be sent: set, edition, and digits."""
+        """The parts to send: set, edition and digits."""
 
     # ------------------------------------------------------------------------------------------------ from it
 
@@ -104,7 +104,7 @@ class Serving:
         self.topics = topics
 
     def follow(self, message: Follow) -> list[tuple[Key, Edition]]:
-        """What it has of sets that it takes. Raises Malformed."""
+        """The neighbour reports what it has of sets that it takes. Raises Malformed."""
         if message.whole:
             for key in list(self.followers):
                 self._stop(key)
@@ -129,7 +129,8 @@ class Serving:
             self.answered[key] = None
 
     def stored(self, message: Stored, held: Held | None) -> None:
-        """What it has stored of a set, of which `held` is here. Raises Malformed. Nothing where it takes it no more."""
+        """The neighbour reports what it has stored of a set, of which `held` is here. Does nothing if it has stopped
+        taking the set. Raises Malformed."""
         follower = self.followers.get(message.key)
         if follower is None:
             return
@@ -150,14 +151,14 @@ class Serving:
         self.answered[message.key] = self.pending[message.key] = None
 
     def send_again(self) -> None:
-        """It has what it says: what it was sent and has not, it is sent once more."""
+        """Trusts only what the neighbour has reported: anything else that was sent is sent again."""
         for key, follower in self.followers.items():
             if follower.has != follower.sent:
                 follower.sent, follower.base = follower.has, None
                 self.pending[key] = None
 
     def ask(self, message: PartsOf, held: Held | None, parts: Parts | None) -> None:
-        """It has other sums of these parts."""
+        """The neighbour has different sums of these parts."""
         follower = self.followers.get(message.key)
         if follower is None or held is None or parts is None or held.edition != message.new:
             return  # there is a newer one, which it is sent
@@ -171,14 +172,14 @@ class Serving:
     # ------------------------------------------------------------------------------------------------ to it
 
     def reply(self, key: Key, new: Edition, prefix: str, parts: Parts) -> Message:
-        """The part that was asked for: its rows, or the sums of its own parts."""
+        """The requested part: its rows, or the sums of the parts in it."""
         rows = tuple(parts.rows(prefix)) if parts.count(prefix) <= PART_ROWS else ()
         if (rows or not parts.count(prefix)) and (len(rows) <= 1 or sum(row.size for row in rows) <= BYTES_MAX):
             return RowsOf(key, new, prefix, rows)
         return PartsOf(key, new, prefix, parts.digests(prefix))
 
     def next(self, key: Key, held: Held | None, cache: PartsCache) -> Message | None:
-        """What it is to be sent of a set next; None where it has, or is on the way to have, what is here."""
+        """The next message about a set; None if the neighbour has, or was sent, what is here."""
         follower = self.followers.get(key)
         if follower is None or held is None or held.stamp == VOID:
             return None
@@ -205,17 +206,17 @@ class Serving:
 
     @property
     def digest(self) -> tuple[int, int]:
-        """Count and sum of all that it takes and has answered."""
+        """Count and sum of all sets that it takes, with its answers."""
         return len(self.followers), combined((key, one.digest) for key, one in self.followers.items())
 
 
 def combined(rows: Iterable[tuple[Key, int]]) -> int:
-    """The sum of what was said of each set."""
+    """The sum over all sets of what was sent about each."""
     return sum(text_hash(key.origin, key.topic, digest) for key, digest in rows) % DIGEST_END
 
 
 def standing_digest(has: Edition, names: Mapping[str, Stamp], *, whole: bool) -> int:
-    """Of what a follower has and has answered."""
+    """The digest of what a follower has and has answered."""
     behind = sum(name_hash(name, stamp) for name, stamp in names.items()) % DIGEST_END
     return text_hash(*has.stamp, has.digest, whole, behind)
 

@@ -22,18 +22,18 @@ from holdfast.federation.rows import (
 )
 
 BRANCHING: Final = 16
-"""Parts of a part: one for each digit."""
+"""The number of parts in a part: one for each digit."""
 
 
 class Key(NamedTuple):
-    """Whose set, of which topic."""
+    """Identifies a set: its origin and its topic."""
 
     origin: str
     topic: str
 
 
 class Edition(NamedTuple):
-    """Which form of a set."""
+    """Identifies one form of a set."""
 
     stamp: Stamp
     digest: int
@@ -58,12 +58,12 @@ class Held:
 
     @property
     def edition(self) -> Edition:
-        """As its followers are told."""
+        """The edition that its followers are sent."""
         return Edition(self.stamp, self.digest)
 
     @property
     def source(self) -> Edition:
-        """As its parent knows it."""
+        """The edition that its parent has."""
         return Edition(self.stamp, self.taken)
 
     @property
@@ -82,7 +82,7 @@ def _marked(rows: Iterable[Row]) -> int:
 
 
 def changed(held: Held, stamp: Stamp, *, add: Iterable[Row], remove: Iterable[Row], edges: frozenset[str]) -> Held:
-    """As `make`, from what is nearly the same."""
+    """As `make`, from a set that is nearly the same."""
     add, remove = frozenset(add) - held.rows, frozenset(remove) & held.rows
     remove -= add
     digest = held.digest + sum(map(row_hash, add)) - sum(map(row_hash, remove))
@@ -98,19 +98,19 @@ def stamped(held: Held, stamp: Stamp) -> Held:
 
 
 def substitute(stamp: Stamp, edges: frozenset[str], taken: int) -> Held:
-    """What stands for a set that does not fit here: wider, never refused."""
+    """A substitute for a set that does not fit here. It matches more, and is never refused."""
     made = make(stamp, [EVERYTHING], edges)
     return replace(made, taken=taken)
 
 
 def is_sound(held: Held) -> bool:
-    """Whether another digest than its own is that of a substitute."""
+    """Whether a digest that differs from the set's own is explained by a substitute."""
     return held.is_whole or held.rows == frozenset([EVERYTHING])
 
 
 class Parts:
-    """The rows of a set by the hexadecimal digits of their hashes: how many begin alike, and their sum. O(n log n) to
-    make, O(log n) to ask."""
+    """The rows of a set by the hexadecimal digits of their hashes: the number of rows with the same prefix, and their
+    sum. O(n log n) to make, O(log n) to ask."""
 
     __slots__ = ("_hashes", "_rows", "_sums")
 
@@ -137,5 +137,5 @@ class Parts:
         return (self._sums[end] - self._sums[first]) % DIGEST_END
 
     def digests(self, prefix: str) -> tuple[int, ...]:
-        """Of the parts that have one digit more."""
+        """The digests of the parts with one more digit."""
         return tuple(self.digest(f"{prefix}{digit:x}") for digit in range(BRANCHING))

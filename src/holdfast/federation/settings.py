@@ -1,4 +1,4 @@
-"""What a node is told about federation: over which neighbours a topic is spread, and how much it may hold of others.
+"""The settings of federation: the neighbours over which a topic is spread, and bounds on what is kept of other nodes.
 
 Rules of this file: data and its checks.
 """
@@ -13,7 +13,7 @@ from holdfast.federation.messages import DYNAMIC, EDGES_MAX, MODES, STATIC, TOPI
 from holdfast.names import check_name
 
 PATTERNS_MAX: Final = 1_000
-"""Of one static entry."""
+"""The maximum number of patterns in one static entry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Entry:
     patterns: tuple[str, ...] = ()
 
     def validate(self) -> None:
-        """Raises ConfigError at the first key that is wrong."""
+        """Raises ConfigError for the first invalid key."""
         check_name(self.topic)
         check_name(self.neighbour)
         where = f"federation of {self.topic!r} over {self.neighbour!r}"
@@ -41,7 +41,7 @@ class Entry:
 
 
 def check_entries(entries: Iterable[Entry], node: str, neighbours: Set[str] | None = None) -> None:
-    """Raises ConfigError. `neighbours`: those that there are; None where that is not known."""
+    """Raises ConfigError for an invalid entry. `neighbours`: the existing ones; None if unknown."""
     found: dict[str, dict[str, Entry]] = {}
     for entry in entries:
         entry.validate()
@@ -63,8 +63,8 @@ class Bounds:
     """How much of others' sets a node holds, and how often it compares. Seconds and bytes.
 
     Above `keys_max` rows of its own a node announces a summary first; the exact rows follow at `summary_bytes_s`, a
-    quarter of a line of 64 kbit/s. What does not fit below `rows_max` for a set, or `bytes_max` for all, is stood for
-    by `#`.
+    quarter of a line of 64 kbit/s. A set that exceeds `rows_max` by itself, or `bytes_max` together with the others, is
+    replaced by `#`.
     """
 
     keys_max: int = 1_000

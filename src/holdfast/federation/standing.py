@@ -1,6 +1,6 @@
-"""Who is behind a node for a set, and what each of them has stored.
+"""The nodes that take a set through this node, and what each of them has stored.
 
-Rules of this file: looked up at one moment, and never kept. Source: docs/adr/0079.
+Rules of this file: computed when asked for, and never kept. Source: docs/adr/0079.
 """
 
 from collections.abc import Iterable, Mapping, Set
@@ -12,7 +12,8 @@ from holdfast.federation.sets import Held, Key
 
 
 def standing(name: str, key: Key, held: Held | None, neighbours: Iterable[Neighbour]) -> tuple[dict[str, Stamp], bool]:
-    """The nodes behind `name`, and what each has stored; whether all followers are whole. `held`: what is on disk."""
+    """The nodes behind `name`, with what each has stored; whether all followers are complete. `held`: what is on
+    disk."""
     names: dict[str, Stamp] = {}
     whole = held is not None and held.stamp != VOID
     for neighbour in neighbours:
@@ -28,8 +29,8 @@ def standing(name: str, key: Key, held: Held | None, neighbours: Iterable[Neighb
 
 
 class Reached(NamedTuple):
-    """Of one version of an own set. `done`: nodes that have stored it, or a later one; `waiting`: those that binds in
-    it wait for."""
+    """How far one version of an own set has come. `done`: nodes that have stored it or a later one; `waiting`: the
+    nodes that binds in it wait for."""
 
     done: tuple[str, ...]
     waiting: frozenset[str]

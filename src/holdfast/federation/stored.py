@@ -20,13 +20,13 @@ from holdfast.federation.settings import Entry
 
 TABLE: Final = "bindings"
 ENTRIES: Final = "node"
-"""Where a change by a request stays although its turn is undone, and is stored with the next."""
+"""The table of entries. A change by a request is kept there even if its turn is undone: the next turn stores it."""
 
 _SET: Final = b"s"
 _ROW: Final = b"r"
 _ENTRY: Final = FEDERATION
 KINDS: Final = (_SET, _ROW, publications.PREFIX)
-"""What a key of table `bindings` begins with."""
+"""The first bytes of the keys of table `bindings`."""
 
 _HASH_BYTES: Final = 16
 _ROW_HASH_BYTES: Final = 8
@@ -44,7 +44,7 @@ def key_of(path: tuple[str, ...]) -> bytes:
 
 
 def row_of(write: Write) -> tuple[bytes, bytes | None]:
-    """Key and value of what is to be written; no value where the row goes."""
+    """The key and value to write; no value if the row is deleted."""
     if not isinstance(write, Put):
         return key_of(write.key), None
     value = [*write.key[1:], *write.value] if write.key[0] == SET else write.value
@@ -60,14 +60,14 @@ def pack_entry(entry: Entry) -> bytes:
 
 
 def entries_of(rows: Iterable[tuple[bytes, bytes]]) -> dict[tuple[str, str], Entry]:
-    """By topic and neighbour: the entries that are in table `node`. Raises StorageError."""
+    """The entries in table `node`, by topic and neighbour. Raises StorageError."""
     found = [entry_of(unpack(key, value)) for key, value in rows if key[:1] == _ENTRY]
     return {(entry.topic, entry.neighbour): entry for entry in found}
 
 
 def sets_of(rows: Iterable[tuple[bytes, bytes]]) -> dict[tuple[str, ...], list[Any]]:
-    """The whole table `bindings`, as `Federation` takes it. Raises StorageError. A row whose set is not there is passed
-    over."""
+    """The whole table `bindings` in the form for `Federation`. A row without its set is ignored. Raises
+    StorageError."""
     found: dict[tuple[str, ...], list[Any]] = {}
     names: dict[bytes, tuple[str, str]] = {}
     of_sets: list[tuple[bytes, list[Any]]] = []
@@ -103,7 +103,7 @@ def unpack(key: bytes, value: bytes) -> list[Any]:
 
 
 def check_row(key: bytes, value: bytes) -> None:
-    """Raises StorageError where the row has not the form of its kind, or belongs to other names than it says."""
+    """Raises StorageError if the row does not have the form of its kind, or if its key does not match its names."""
     if key[:1] == publications.PREFIX:
         publications.unpack(key, value)
         return

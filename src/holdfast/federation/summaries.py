@@ -1,7 +1,6 @@
-"""A few patterns that stand for many: what an origin announces while its own rows are too many to be sent at once.
-
-Rules of this file: pure. A summary is wider than what it stands for, never narrower: each row is tested, and `#` stands
-for all where one is not covered.
+"""A few patterns that cover many: an origin announces them while its own rows are too many to send at once. Rules of
+this file: pure. A summary never matches less than the rows it replaces: each row is tested, and `#` is used if one is
+not covered.
 """
 
 from collections.abc import Iterable
@@ -11,14 +10,14 @@ from holdfast.broker.subjects import ANY, ONE
 from holdfast.federation.rows import EVERYTHING, WIDE, Row, covers
 
 SUMMARY_MAX: Final = 64
-"""Patterns of one summary."""
+"""The maximum number of patterns in one summary."""
 
 DEPTH_MAX: Final = 4
-"""Words that the patterns of a summary begin with."""
+"""The maximum number of words before the wildcard in a summary's patterns."""
 
 
 def summary(rows: Iterable[Row]) -> frozenset[Row]:
-    """At most SUMMARY_MAX rows that cover all of `rows`: those that share the most words at the beginning."""
+    """At most SUMMARY_MAX rows that cover all of `rows`, with as many common first words as possible."""
     split = [row.pattern.split(".") for row in rows]
     for depth in range(DEPTH_MAX, 0, -1):
         groups: dict[tuple[str, ...], list[list[str]]] = {}
@@ -41,7 +40,7 @@ def stands_for(wide: Iterable[Row], rows: Iterable[Row]) -> bool:
 
 
 def _common(head: tuple[str, ...], members: list[list[str]]) -> str:
-    """`a.b.*` where all have one word more, `a.b.#` where they have more, or `a.b` where it is all there is."""
+    """`a.b.*` if all rows have exactly one more word, `a.b` if they have none, otherwise `a.b.#`."""
     more = [words[len(head) :] for words in members]
     if all(not words for words in more):
         return ".".join(head)

@@ -16,26 +16,26 @@ from holdfast.federation.serving import NAMES_ALL_MAX, NAMES_MAX, combined, stan
 from holdfast.federation.sets import NOTHING, Edition, Held, Key, Parts, changed, make, stamped, substitute
 
 QUESTIONS_MAX: Final = 8_192
-"""Parts that are asked for in one repair; a set of 50,000 rows needs about 4,400. The rest is left to the next
-refresh."""
+"""The maximum number of parts that one repair asks for; a set of 50,000 rows needs about 4,400. The rest is left to
+the next refresh."""
 
 ASKED_MAX: Final = 65_536
-"""The same of all repairs together."""
+"""The same for all repairs together."""
 
 OPEN_MAX: Final = 120
-"""Parts that a neighbour is asked for and has not begun to answer. Each is answered by up to 16 messages, and it keeps
-REPLIES_MAX: twice as many fit, because a refresh does not wait for answers any more."""
+"""The maximum number of parts that a neighbour is asked for and has not begun to answer. Each is answered by up to 16
+messages, and the neighbour keeps REPLIES_MAX: twice as many fit, because a refresh does not wait for answers."""
 
 
 TOLD_MAX: Final = NAMES_MAX * 9 // 10
 TOLD_ALL_MAX: Final = NAMES_ALL_MAX * 9 // 10
-"""Names that a neighbour is told, of one set and of all: less than it keeps, because it may keep some that have gone
-until the next refresh. The others are whole, or not, with this node."""
+"""The maximum number of names that a neighbour is sent, for one set and for all: less than it keeps, because it may keep
+some that have gone until the next refresh."""
 
 
 @dataclass(slots=True)
 class Told:
-    """What the neighbour was told of a set that is taken from it."""
+    """What the neighbour was sent about a set that we take from it."""
 
     has: Edition
     whole: bool = False
@@ -49,23 +49,24 @@ class Told:
 
 @dataclass(slots=True)
 class Repair:
-    """A set that is made equal to the parent's, part by part. `base`: the rows as the repair began, by their parts."""
+    """A repair: the set is made equal to the parent's part by part. `base`: the rows at the start of the repair, by
+    part."""
 
     new: Edition
     edges: frozenset[str]
     base: Parts
     rows: set[Row]
     total: int
-    """The sum of their hashes."""
+    """The sum of the rows' hashes."""
     bytes: int = 0
-    """Of rows that came, less those that went."""
+    """The size of the rows that came, less those that went."""
     asked: set[str] = field(default_factory=set)
     received: dict[str, tuple[Row, ...]] = field(default_factory=dict)
 
 
 class Taking:
-    """Of one neighbour. `told`: the sets that it was told we take; `wanted`: those that we are to take. `asked`: sets
-    that are to be asked for anew, as they are here."""
+    """The sets taken from one neighbour. `told`: the sets that it knows we take; `wanted`: the sets that we should
+    take. `asked`: sets to request again, compared with what is here."""
 
     def __init__(self, neighbour: str, rows_max: int, bytes_max: int) -> None:
         self.neighbour = neighbour
@@ -78,7 +79,7 @@ class Taking:
         self.asked: dict[Key, None] = {}
         self.stops: dict[Key, None] = {}
         self.restart = True
-        """All is to be said again."""
+        """Whether everything must be sent again."""
         self.repairs: dict[Key, Repair] = {}
         self.repair_bytes = self.questions = 0
         """Of all repairs: rows that came, and parts that are asked for."""
@@ -87,7 +88,7 @@ class Taking:
         self.open: dict[tuple[Key, str], None] = {}
         """Parts that were asked for, and of which nothing has come."""
         self.given_up: set[Key] = set()
-        """Sets that did not come out as they should: not asked for again before the next refresh."""
+        """Sets whose repair failed: they are not requested again before the next refresh."""
 
     # ------------------------------------------------------------------------------------------------ which
 
@@ -119,7 +120,7 @@ class Taking:
                 self.open.pop((key, prefix), None)
 
     def say_again(self) -> None:
-        """The neighbour is told everything anew, and sends what differs."""
+        """Sends the neighbour everything again; it answers with what differs."""
         self.told.clear()
         self.named = 0
         self.repairs.clear()
@@ -148,7 +149,7 @@ class Taking:
                 self.asked[key] = None
 
     def follow(self, committed: dict[Key, Held]) -> Follow | None:
-        """The next message; None where all is said."""
+        """The next message; None if there is none."""
         if not (self.restart or self.asked or self.stops):
             return None
         keys = list(islice(self.asked, LIST_MAX))
@@ -167,12 +168,13 @@ class Taking:
         return Follow(tuple(rows), stops, restart)
 
     def is_urgent(self, key: Key, held: Held | None, *, whole: bool) -> bool:
-        """Whether what is to be told of the set is more than names: it moved, or all that follow it are whole now."""
+        """Whether more than names must be sent about the set: its edition changed, or all its followers are now
+        complete."""
         told = self.told.get(key)
         return told is not None and held is not None and (told.has != held.source or (whole and not told.whole))
 
     def stored(self, key: Key, held: Held | None, names: dict[str, Stamp], *, whole: bool) -> Stored | None:
-        """What moved since the neighbour was told; None where nothing did."""
+        """What changed since the last message to the neighbour; None if nothing did."""
         told = self.told.get(key)
         if told is None or key in self.asked or held is None:
             return None
@@ -211,7 +213,7 @@ class Taking:
     # ------------------------------------------------------------------------------------------------ content
 
     def change(self, message: Change, held: Held | None) -> Held | None:
-        """The set as the parent has it; None where it stays as it is, or is to be asked for."""
+        """The set as the parent has it; None if it stays unchanged, or must be requested."""
         if held is None:
             held = make(VOID, (), ())
         self._end_repair(message.key)
@@ -225,7 +227,8 @@ class Taking:
         return None
 
     def parts(self, message: PartsOf, held: Held | None) -> Held | None:
-        """Sums of parts: what differs is asked for. The set, where only its edges or its stamp differed."""
+        """Takes sums of parts, and requests those that differ. Returns the set if only its edges or its stamp
+        differed."""
         key, rows = message.key, held.rows if held is not None else frozenset()
         repair = self.repairs.get(key)
         if message.edges is not None:  # it begins
@@ -274,7 +277,7 @@ class Taking:
         return True
 
     def rows(self, message: RowsOf) -> Held | None:
-        """All rows of a part; the set, where it is complete with them."""
+        """Takes all rows of a part; returns the set if this completes it."""
         key = message.key
         if message.edges is not None:
             self._end_repair(key)
@@ -318,5 +321,5 @@ def _repair(new: Edition, edges: frozenset[str], rows: Iterable[Row], size: int)
 
 
 def voided(held: Held) -> Held:
-    """As it is, but for its stamp: whatever the parent has is taken."""
+    """The same set with the stamp VOID: any stamp of the parent is accepted."""
     return stamped(held, VOID)

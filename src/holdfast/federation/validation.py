@@ -1,6 +1,6 @@
-"""What holds of a node's federation after every event (docs/adr/0020).
+"""The invariants of a node's federation after every event (docs/adr/0020).
 
-Rules of this file: reads, never changes; BrokenInvariant says what contradicts what.
+Rules of this file: it only reads; BrokenInvariant names the contradiction.
 """
 
 from holdfast.engine.invariants import must
@@ -16,7 +16,7 @@ from holdfast.federation.taking import ASKED_MAX
 
 
 def validate(node: Federation) -> None:
-    """All of it. Digests are added up anew: the cost is that of all rows."""
+    """Checks all invariants. It computes all digests again, so the cost grows with the number of rows."""
     sets(node.sets, node)
     for name, neighbour in node.neighbours.items():
         must(name == neighbour.name, f"federation: the session of {name} is another's", neighbour.name)

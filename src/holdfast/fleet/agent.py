@@ -1,7 +1,7 @@
-"""The agent of a site: asks its fleet for changes, renews its certificate, installs what comes.
+"""The agent of a site: asks its fleet for changes, renews its certificate, installs what it receives.
 
 Rules of this file: it needs no port of its own, because the site asks and the answer waits. A failure is an error, and
-whoever calls tries again; the node goes on with what it has.
+the caller tries again; the node continues with what it has.
 """
 
 import shlex
@@ -16,19 +16,18 @@ from holdfast.fleet.site import SiteDirectory
 
 RELOAD_S_MAX: Final = 60.0
 RETRY_S: Final = 5.0
-"""After a failure; doubled each time, up to RETRY_S_MAX."""
+"""The wait after a failure; it doubles each time, up to RETRY_S_MAX."""
 RETRY_S_MAX: Final = 300.0
 
 
 class Reload(NamedTuple):
-    """How the node is told that something has changed: a command with its arguments, as `option` gives it, or
-    nothing."""
+    """Notifies the node of a change: a command with its arguments, given by `option`, or nothing."""
 
     option: str
     words: tuple[str, ...]
 
     def run(self) -> None:
-        """HoldfastError with what the command said where it failed."""
+        """Runs the command. HoldfastError with its output if it fails."""
         if not self.words:
             return
         where = f"{self.option}: {self.words[0]!r}"
@@ -44,7 +43,7 @@ class Reload(NamedTuple):
 
 
 def reload_by(option: str, command: str | None) -> Reload:
-    """That command, split as a shell does; None: nothing is run. ConfigError where it is none."""
+    """The command, split as a shell splits it; None: nothing is run. ConfigError if it is invalid."""
     try:
         words = () if command is None else tuple(shlex.split(command))
     except ValueError as error:
@@ -55,7 +54,7 @@ def reload_by(option: str, command: str | None) -> Reload:
 
 
 class Agent:
-    """Of one site. `log` takes a line for a person."""
+    """The agent of one site. `log` takes a line for a person."""
 
     def __init__(
         self,
@@ -73,7 +72,7 @@ class Agent:
         self._problem = ""
 
     def step(self, *, wait: bool) -> None:
-        """Asks once, and does what is to be done. HoldfastError where that fails."""
+        """Asks once, and carries out the answer. HoldfastError if that fails."""
         answer = self._caller.changes(self._site, self._said(), wait=wait)
         if answer.get("renew") is True:
             self._install(self._caller.renew(self._site, self._said()))
@@ -81,7 +80,7 @@ class Agent:
             self._install(answer["provision"])
 
     def _said(self) -> dict[str, Any]:
-        """What the fleet's list shows of the site."""
+        """The site's report, which `holdfast fleet list` shows."""
         state = self._site.known()
         return {"version": state.version, "crl_number": state.crl_number, "problem": self._problem}
 
@@ -101,7 +100,7 @@ class Agent:
             raise HoldfastError(self._problem) from None
 
     def _reload_node(self, version: int) -> None:
-        """If the node refuses the new configuration, that of before is in its place again."""
+        """Makes the node reload. If it refuses the new configuration, restores the previous one."""
         try:
             self._reload.run()
         except HoldfastError:
@@ -116,5 +115,5 @@ class Agent:
 
 
 def retry_s(failures: int) -> float:
-    """How long to wait after so many failures in a row."""
+    """The wait after this many consecutive failures."""
     return min(RETRY_S_MAX, RETRY_S * float(1 << min(failures - 1, 10)))

@@ -1,8 +1,8 @@
 """The authority of a fleet: its key, and what it signs: certificates of nodes and of the service, revocation lists, and
 what sites are given.
 
-Rules of this file: no files and no clock; of a request it takes the public key alone, so whoever asks decides nothing
-about names, uses or times. Source: RFC 5280.
+Rules of this file: no files and no clock; of a request it uses only the public key, so the requester has no influence
+on names, uses or times. Source: RFC 5280.
 """
 
 import ipaddress
@@ -21,19 +21,19 @@ from holdfast.errors import ConfigError
 AUTHORITY_DAYS: Final = 3_650
 NODE_DAYS: Final = 90
 SERVICE_DAYS: Final = 30
-"""The service makes itself a new certificate at each start, and daily."""
+"""The lifetime of the service's certificate. The service makes a new one at each start, and daily."""
 BACKDATED: Final = timedelta(days=1)
-"""A certificate is good from so long before it was made: clocks of sites are wrong."""
+"""A certificate is valid from this long before it was made, because sites' clocks may be wrong."""
 SERVICE_NAME: Final = "holdfast-fleet"
 """The name in the certificate of the enrolment service. No node may have it."""
 REQUEST_BYTES_MAX: Final = 8 * 1024
 NAME_BYTES_MAX: Final = 64
-"""Of a common name, in UTF-8 (RFC 5280, appendix A.1: ub-common-name)."""
+"""The maximum size of a common name in UTF-8 (RFC 5280, appendix A.1: ub-common-name)."""
 
 
 class Certificate(NamedTuple):
-    """A certificate that was signed: in PEM; its serial number; when it ends, in seconds since 1970; whose key it is
-    for, as `key_hash` says."""
+    """A certificate that was signed: in PEM; its serial number; its expiry, in seconds since 1970; the `key_hash` of
+    its key."""
 
     pem: str
     serial: int
@@ -47,14 +47,14 @@ class Revoked(NamedTuple):
 
 
 class Request(NamedTuple):
-    """A signing request that was checked: it is signed by the key that it is for."""
+    """A verified signing request: it is signed by the key that it is for."""
 
     public_key: ec.EllipticCurvePublicKey
     key_hash: str
 
 
 def read_request(pem: str) -> Request:
-    """ConfigError where it is no request that this authority signs."""
+    """Reads a signing request. ConfigError if this authority does not sign such a request."""
     try:
         if len(pem) > REQUEST_BYTES_MAX:
             raise ValueError
@@ -106,13 +106,12 @@ def pem_of(certificate: x509.Certificate) -> str:
 
 
 def fingerprint(authority: x509.Certificate) -> str:
-    """SHA-256 of an authority's certificate, in hexadecimal digits: what sites know it by."""
+    """SHA-256 of an authority's certificate, in hexadecimal digits, by which sites recognise it."""
     return authority.fingerprint(hashes.SHA256()).hex()
 
 
 def new_authority(now_s: float) -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:
-    """A key, and the certificate that it has signed for itself. Its name is its own, because certificates that are
-    revoked are known by it."""
+    """A key, and its self-signed certificate. Each authority has a unique name, because revocation lists name it."""
     key = new_key()
     name = f"holdfast fleet {key_hash(key.public_key())[:16]}"
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
@@ -147,8 +146,8 @@ class Authority:
     def certify(
         self, node: str, hosts: Iterable[str], request: Request, now_s: float, days: int = NODE_DAYS
     ) -> Certificate:
-        """A node's certificate: for both sides of TLS, with its name as common name, and with the hosts at which others
-        dial it."""
+        """A node's certificate: for both sides of TLS, with the node's name as common name, and with the hosts at which
+        other nodes connect to it."""
         uses = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
         return self._certify(node, hosts, request.public_key, uses, now_s, days)
 
@@ -157,8 +156,8 @@ class Authority:
         return self._certify(SERVICE_NAME, [SERVICE_NAME], key, [ExtendedKeyUsageOID.SERVER_AUTH], now_s, SERVICE_DAYS)
 
     def revocations(self, revoked: Iterable[Revoked], number: int, now_s: float) -> str:
-        """The list of certificates that are revoked, in PEM. It holds until the authority ends, because a site that
-        hears of no other list for months is to go on with the one it has."""
+        """The revocation list, in PEM. It is valid until the authority expires, so that a site that gets no newer list
+        for months can continue with the one it has."""
         builder = (
             x509.CertificateRevocationListBuilder()
             .issuer_name(self.certificate.subject)
@@ -173,7 +172,7 @@ class Authority:
         return builder.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM).decode()
 
     def sign(self, data: bytes) -> bytes:
-        """A signature by which a site knows that something came from its fleet."""
+        """A signature that proves to a site that a text came from its fleet."""
         return self._key.sign(data, ec.ECDSA(hashes.SHA256()))
 
     def _certify(

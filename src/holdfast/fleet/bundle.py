@@ -1,7 +1,8 @@
-"""A bundle: a version of Holdfast with all that it needs, for sites without internet, signed by the fleet's authority.
+"""A bundle: a version of Holdfast with all its dependencies, for sites without internet, signed by the fleet's
+authority.
 
-Rules of this file: a bundle is a tar file of wheels and a manifest, which has the hash of each and is what is signed.
-Whoever opens one has checked all of it before anything of it is used.
+Rules of this file: a bundle is a tar file of wheels and a manifest, which has the hash of each and is what is signed. A
+bundle is verified completely before any part of it is used.
 """
 
 import base64
@@ -33,7 +34,7 @@ _NONE: Final = "this is no bundle of a fleet; make it with `holdfast fleet bundl
 
 
 class Bundle(NamedTuple):
-    """What a bundle says of itself. `name`: the version of Holdfast, and what tells two builds of it apart."""
+    """The manifest of a bundle. `name`: the version of Holdfast, with a suffix that distinguishes two builds of it."""
 
     name: str
     python: str
@@ -42,7 +43,7 @@ class Bundle(NamedTuple):
 
 
 def this_machine() -> tuple[str, str]:
-    """What wheels may depend on: Python's version, and the machine with its libraries."""
+    """The properties that wheels may depend on: Python's version, and the machine with its libraries."""
     libc = "glibc" if platform.libc_ver()[0] == "glibc" else "other"
     return (
         f"{sys.version_info.major}.{sys.version_info.minor}",
@@ -51,8 +52,8 @@ def this_machine() -> tuple[str, str]:
 
 
 def collect(source: Path, wheels: Path) -> None:
-    """Has pip put the wheels of Holdfast's source, of all that it depends on, and of pip, which installs them, into
-    `wheels`."""
+    """Runs pip to put wheels into `wheels`: of Holdfast's source, of its dependencies, and of pip, which installs
+    them."""
     if not (source / "pyproject.toml").exists():
         raise ConfigError(f"{source} is no source of Holdfast; give the directory of its pyproject.toml")
     constraints = source / "constraints.txt"
@@ -117,8 +118,8 @@ def make(source: Path, out: Path, authority: Authority) -> Bundle:
 
 
 def unpack(file: Path, into: Path, verifier: Verifier) -> Bundle:
-    """Puts the wheels into the directory `into`; what the bundle says of itself. ConfigError where it is not what the
-    fleet has signed, or is for another machine than this."""
+    """Puts the wheels into the directory `into`, and returns the manifest. ConfigError if the fleet has not signed the
+    bundle, or if it is for a different kind of machine."""
     try:
         with tarfile.open(file, "r:") as tar:
             bundle = _manifest(tar, verifier)

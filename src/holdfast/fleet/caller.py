@@ -1,7 +1,7 @@
 """A site's requests to the enrolment service of its fleet: one connection for each.
 
-Rules of this file: the first answer of an authority that is not known yet is believed only with the fingerprint that
-the token has; all later ones over TLS that it has certified. A site's clock that is wrong is said to be wrong.
+Rules of this file: the first answer is trusted only if the authority has the fingerprint in the token; later ones only
+over TLS with a certificate of that authority. If the site's clock is wrong, the error or warning says so.
 """
 
 import base64
@@ -23,22 +23,22 @@ from holdfast.names import HostPort
 from holdfast.schema import is_whole
 
 TIME_OUT_S: Final = 60.0
-"""Without a byte from the service."""
+"""The maximum time without a byte from the service."""
 CLOCK_S_WARNED: Final = 300
-"""A site's clock that differs by more is warned of."""
+"""A site's clock that differs by more causes a warning."""
 CLOCK_S_MAX: Final = 86_400
-"""By more than this, and certificates are not good: they begin a day before they were made."""
+"""With a larger difference new certificates are not valid: they begin a day before they were made."""
 TEXT_MAX: Final = 500
 
 Answer = dict[str, Any]
 
 
 class Unreachable(HoldfastError):
-    """The service does not answer: it may later."""
+    """The service does not answer; it may answer later."""
 
 
 class RequestRefused(HoldfastError):
-    """The service has said no; the text is its own."""
+    """The service has refused the request; the text is the service's."""
 
 
 class Caller:
@@ -50,7 +50,8 @@ class Caller:
         self._warn = warn
 
     def enrol(self, site: SiteDirectory, token: Token) -> str:
-        """The sealed provision for the site that the token is for. ConfigError where somebody else answers."""
+        """The sealed provision for the site that the token is for. ConfigError if the answer is not from the fleet of
+        the token."""
         nobody = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         nobody.check_hostname = False
         nobody.verify_mode = ssl.CERT_NONE
@@ -65,8 +66,8 @@ class Caller:
         return _text(self._signed(site, "renew", {**said, "request": site.request()}), "provision")
 
     def changes(self, site: SiteDirectory, said: Mapping[str, Any], *, wait: bool) -> Answer:
-        """What the site does not have yet: `renew`, and `provision` if there is one. `wait`: the answer may come later,
-        when there is something."""
+        """What has changed for the site: `renew`, and `provision` if there is one. `wait`: the service may delay its
+        answer until there is a change."""
         return self._signed(site, "sync", {**said, "wait": wait}, within_s=TIME_OUT_S + WAIT_S_MAX)
 
     def _signed(self, site: SiteDirectory, do: str, said: Mapping[str, Any], within_s: float = TIME_OUT_S) -> Answer:

@@ -37,7 +37,7 @@ LEFT: Final = "the topology does not have it any more"
 NAMED_MAX: Final = 3
 """Sites that are named in a line of progress."""
 LOOK_S: Final = 0.5
-"""Between two looks of `push --wait`: sites report to the service, which is another process."""
+"""Seconds between two looks of `push --wait`; sites report to the service, which is a different process."""
 
 
 def init(args: argparse.Namespace) -> int:
@@ -209,7 +209,7 @@ def _show(fleet: FleetDirectory, pushed: versions.Pushed, args: argparse.Namespa
 
 
 def _await_sites(fleet: FleetDirectory, within_s: float) -> list[str]:
-    """The enrolled sites that have not reported the version that holds when the time is over."""
+    """Waits for the sites. Returns the enrolled sites that have not reported the current version in time."""
     end, progress = time.monotonic() + within_s, Progress()
     while True:
         register = fleet.register()

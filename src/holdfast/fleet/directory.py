@@ -1,8 +1,8 @@
 """The directory of a fleet: the authority's key, the register of sites, the topology, and each version of all
 configurations.
 
-Rules of this file: one process changes a fleet at a time (`changing`); what is changed is on disk before anybody is
-told. The key is in a private file, and encrypted if it was given a passphrase.
+Rules of this file: one process changes a fleet at a time (`changing`); a change is on disk before it is announced. The
+key is in a private file, and encrypted if it was given a passphrase.
 """
 
 import hashlib
@@ -40,7 +40,7 @@ CONFIG_BYTES_MAX: Final = 512 * 1024
 
 
 class FleetDirectory:
-    """The files of a fleet that `create` has made. ConfigError if there is none."""
+    """The files of a fleet, made by `create`. ConfigError if there is no fleet."""
 
     def __init__(self, directory: Path) -> None:
         self.path = directory
@@ -68,7 +68,7 @@ class FleetDirectory:
 
     @contextmanager
     def changing(self) -> Iterator[Register]:
-        """The register, which is written when the block ends well."""
+        """The register, which is written if the block ends without an exception."""
         with durable.changing(self.path):
             register = self.register()
             yield register
@@ -77,7 +77,7 @@ class FleetDirectory:
     # ------------------------------------------------------------------------------------------ the authority
 
     def authority(self, passphrase: bytes | None) -> Authority:
-        """ConfigError where the key cannot be used, also for want of its passphrase."""
+        """The authority. ConfigError if the key cannot be used, for example because the passphrase is missing."""
         data = private_files.read_private(self.key_file, "the authority's key", KEY_BYTES_MAX)
         try:
             key = ca.read_key(data, passphrase)
@@ -110,20 +110,20 @@ class FleetDirectory:
     # ------------------------------------------------------------------------------------------- configuration
 
     def topology(self) -> Topology:
-        """The one that the operator edits."""
+        """The topology that the operator edits."""
         return load_topology(self.topology_file)
 
     def version_files(self, version: int) -> Path:
         return self.versions / str(version)
 
     def topology_of(self, register: Register) -> Topology:
-        """The one that holds: of the last push, or without one that of `init`."""
+        """The current topology: that of the last push, or that of `init` before the first push."""
         if not register.version:
             return self.topology()
         return topology_of(read_toml(self.version_files(register.version) / "topology.toml"))
 
     def hosts_of(self, register: Register, node: str) -> list[str]:
-        """The hosts that a node's certificate has to name. HoldfastError for a node that the topology does not have."""
+        """The hosts that a node's certificate must name. HoldfastError for a node that is not in the topology."""
         found = self.topology_of(register).node(node)
         if found is None:
             raise HoldfastError(f"node {node!r} is in no topology of this fleet; add it and `holdfast fleet push`")
@@ -131,7 +131,7 @@ class FleetDirectory:
 
 
 def create(directory: Path, topology: Path, service: HostPort, passphrase: bytes | None) -> str:
-    """Makes a fleet's directory; returns the fingerprint of its authority. ConfigError where it cannot."""
+    """Makes a fleet's directory; returns the fingerprint of its authority. ConfigError if it cannot."""
     checked = load_topology(topology)
     check_topology(checked, str(topology))
     if directory.exists() and any(directory.iterdir()):
@@ -151,7 +151,7 @@ def create(directory: Path, topology: Path, service: HostPort, passphrase: bytes
 
 
 def check_topology(topology: Topology, file: str) -> None:
-    """ConfigError where the nodes could not speak mutual TLS, or have names that certificates cannot have."""
+    """ConfigError if the nodes could not use mutual TLS, or if a node's name cannot be in a certificate."""
     for node in topology.nodes:
         where = f"{file}: node {node.name!r}"
         if node.address is not None and not node.tls:
@@ -166,8 +166,8 @@ def check_topology(topology: Topology, file: str) -> None:
 def certify(
     fleet: FleetDirectory, register: Register, authority: Authority, node: str, request: Request, now_s: float
 ) -> CertificateRecord:
-    """A certificate for the request, which is in the register then. If the site asks again for one key, because no
-    answer has reached it, the same. HoldfastError if the site has too many."""
+    """Makes a certificate for the request, and registers it. If the site asks again for the same key because it got no
+    answer, it gets the same certificate. HoldfastError if the site has too many."""
     register.forget_ended(now_s)
     site = register.sites.setdefault(node, Site())
     hosts = fleet.hosts_of(register, node)
@@ -186,7 +186,7 @@ def certify(
 def provision_for(
     fleet: FleetDirectory, register: Register, authority: Authority, node: str, certificate: str, now_s: float
 ) -> str:
-    """What the site is to have now, sealed. `certificate`: the one to hand over, or empty."""
+    """The site's current provision, sealed. `certificate`: the certificate to include, or empty."""
     revoked = [Revoked(int(each.serial, 16), each.revoked_s) for each in register.revoked()]
     topology_file = topology = config = ""
     if register.version:
@@ -212,13 +212,13 @@ def provision_for(
 
 
 def config_name(topology: Topology, node: str) -> str:
-    """The file of a node's configuration in a version of that topology: by its number, because a name may not be one of
-    a file. Empty for a node that is not in it."""
+    """The file name of a node's configuration in a version of that topology. It has the node's number, because a node's
+    name may not be a valid file name. Empty for a node that is not in the topology."""
     found = topology.node(node)
     return "" if found is None else f"node-{found.number}.toml"
 
 
 def topology_name(text: str) -> str:
-    """The name of a topology's file at a site: another one for another topology, so that the new one and that of before
-    are both there until the configuration has changed."""
+    """The name of a topology's file at a site. Each topology has its own name, so that the new file and the previous
+    one both exist until the configuration has changed."""
     return f"topology-{hashlib.sha256(text.encode()).hexdigest()[:8]}.toml"

@@ -1,8 +1,8 @@
-"""What the enrolment service answers: to a site with a token its certificate, to a site with a certificate a new one,
-and whatever its fleet has changed.
+"""The answers of the enrolment service: a certificate for a site with a token, a new certificate for a site that has
+one, and the fleet's changes.
 
-Rules of this file: no sockets and no clock. Whatever a site says is bounded and checked. Who does not know a token's
-secret, or has not the key of a certificate, learns nothing of any site.
+Rules of this file: no sockets and no clock. Everything from a site is bounded and checked. A caller without a token's
+secret or a certificate's key learns nothing about any site.
 """
 
 import base64
@@ -26,12 +26,12 @@ from holdfast.schema import is_whole_within
 
 FAILURES_AT_ONCE: Final = 5
 FAILURES_PER_S: Final = 1 / 60
-"""What one address may ask in vain; beyond it nothing of it is looked at."""
+"""Failed requests per second that one address may make; further ones are refused unread."""
 ADDRESSES_MAX: Final = 1_000
-"""Addresses that have asked in vain; further ones count as one."""
+"""The maximum number of addresses with failed requests; further ones count as one address."""
 TEXT_MAX: Final = 300
 RENEW_SHARE: Final = 1 / 3
-"""A site is told to renew once so much of its certificate's time is left."""
+"""A site is asked to renew when this share of its certificate's lifetime is left."""
 _NO_HASH: Final = tokens.secret_hash("")
 NO_TOKEN: Final = "the token is not good here (unknown, used or ended); ask for a new one: holdfast fleet token"
 NO_SITE: Final = "the site is not known by this certificate (revoked, ended or of another fleet); ask for a token"
@@ -40,16 +40,16 @@ TOO_MANY: Final = "too many requests of this address have failed; wait a minute"
 
 
 class Refused(HoldfastError):
-    """The text is for the one who asked."""
+    """The request is refused; the text is for the requester."""
 
 
 class Unknown(Refused):
-    """As that, and it may be somebody who guesses."""
+    """As Refused, for a requester that may be guessing."""
 
 
 class Answered(NamedTuple):
-    """The answer, as JSON takes it, and a line for the operator; empty where nothing is worth one. `waits`: the site
-    would rather be answered once something has changed."""
+    """The answer, as a value for JSON, and a line for the operator's log, or an empty one. `waits`: the site asks to be
+    answered when something has changed."""
 
     answer: dict[str, Any]
     log: str = ""
@@ -57,7 +57,7 @@ class Answered(NamedTuple):
 
 
 class Failures:
-    """What addresses have asked in vain lately."""
+    """Recent failed requests by address."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[Allowance, float]] = {}
@@ -66,7 +66,7 @@ class Failures:
         return len(self._known)
 
     def of(self, address: str, now: float) -> Allowance | None:
-        """What the address is allowed yet; None for one that has asked nothing in vain."""
+        """The remaining allowance of the address; None for an address without failed requests."""
         if len(self._known) >= ADDRESSES_MAX or "" in self._known:
             quiet_s = FAILURES_AT_ONCE / FAILURES_PER_S
             self._known = {each: known for each, known in self._known.items() if now - known[1] < quiet_s}
@@ -74,7 +74,7 @@ class Failures:
         return None if known is None else known[0]
 
     def add(self, address: str, now: float) -> None:
-        """An address of which `of` knows nothing has asked in vain."""
+        """Adds an address that `of` does not know, after its first failed request."""
         counted = address if len(self._known) < ADDRESSES_MAX else ""
         allowance = Allowance(now, per_s=FAILURES_PER_S, burst=FAILURES_AT_ONCE)
         allowance.count(now)
@@ -91,8 +91,8 @@ class Enrolment:
         self._failures = Failures()
 
     def answer(self, line: bytes, nonce: str, address: str, now_s: float, now: float) -> Answered:
-        """To one request. `nonce`: what this connection was told; `address`: whose it is, without a port; `now_s` since
-        1970, `now` monotonic."""
+        """The answer to one request. `nonce`: the nonce of this connection; `address`: the peer's, without a port;
+        `now_s` since 1970, `now` monotonic."""
         told = {"time_s": int(now_s), "software": self._software}
         failures = self._failures.of(address, now)
         if failures is not None and not failures.count(now):
@@ -154,7 +154,7 @@ class Enrolment:
             raise Refused(str(error)) from None
 
     def _known(self, request: Mapping[str, Any], nonce: str, now_s: float) -> Answered:
-        """Requests of a site that signs by the key of its certificate."""
+        """Answers a request that a site has signed with the key of its certificate."""
         body = _text(request, "body")
         with self._fleet.changing() as register:
             node, site, shown = self._signed(register, request, body, nonce)
@@ -175,7 +175,7 @@ class Enrolment:
     def _signed(
         self, register: Register, request: Mapping[str, Any], body: str, nonce: str
     ) -> tuple[str, Site, CertificateRecord]:
-        """Which site it is, and by which certificate."""
+        """The site that signed the request, and its certificate."""
         serial = _text(request, "serial")
         found = (
             (node, site, each)
@@ -213,7 +213,7 @@ class Enrolment:
         asked: Mapping[str, Any],
         now_s: float,
     ) -> dict[str, Any]:
-        """What the site does not have yet."""
+        """The changes that the site does not have yet."""
         left_s, whole_s = shown.ends_s - now_s, shown.ends_s - shown.made_s
         in_force = self._fleet.topology_of(register).node(node)
         hosts = shown.hosts if in_force is None else self._fleet.hosts_of(register, node)

@@ -1,6 +1,6 @@
-"""Files of a fleet: written as a whole, private where they hold a secret, read up to a bound.
+"""Files of a fleet: replaced atomically, private if they contain a secret, read up to a bound.
 
-Rules of this file: whoever reads a file sees the one before or the new one; a change is on disk when the call returns.
+Rules of this file: a reader sees the old content or the new one; a change is on disk when the call returns.
 """
 
 import os
@@ -16,18 +16,18 @@ PUBLIC: Final = 0o644
 
 
 def write(path: Path, data: bytes, mode: int = PUBLIC) -> None:
-    """Puts a file with that content in the place of `path`. A private file that is replaced keeps its owner, so that
-    the node can read it that runs as another user. OSError."""
+    """Replaces `path` by a file with this content. A private file keeps its owner, so that a node which runs as a
+    different user can still read it. Raises OSError."""
     replace_file(path, data, mode, owner_of(path) or owner_of(path.parent))
 
 
 def read(path: Path, what: str, bytes_max: int) -> bytes:
-    """The content. ConfigError that says what it should be, and names the file."""
+    """The content. ConfigError names the file and says what it should be."""
     return _read(path, what, bytes_max)[0]
 
 
 def read_private(path: Path, what: str, bytes_max: int) -> bytes:
-    """As `read`; ConfigError also for a file that others than its owner may read."""
+    """As `read`; ConfigError also for a file that users other than its owner may read."""
     data, mode = _read(path, what, bytes_max)
     if mode & 0o077:
         raise ConfigError(f"{path}: others may read {what} (mode {mode:04o}); make it private: chmod 600")
@@ -35,7 +35,7 @@ def read_private(path: Path, what: str, bytes_max: int) -> bytes:
 
 
 def _read(path: Path, what: str, bytes_max: int) -> tuple[bytes, int]:
-    """The content, and the mode of the file that was read: another one may have its name by now."""
+    """The content, and the mode of the open file, since another file may have its name by then."""
     try:
         # A pipe without a writer would hold us up.
         with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as stream:

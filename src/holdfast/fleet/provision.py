@@ -1,7 +1,8 @@
-"""What a fleet gives a site: certificate, authority, revocation list, topology and configuration, signed as one text.
+"""A provision: the certificate, authority, revocation list, topology and configuration for one site, signed as one
+text.
 
-Rules of this file: pure. Both ways carry the same text, the service's answer and a file in the post; whoever brings it
-can neither change it nor hand a site what is another's.
+Rules of this file: pure. The service's answer and a file that is carried to the site contain the same text. The carrier
+can neither change it nor give a site the provision of a different site.
 """
 
 import base64
@@ -15,7 +16,7 @@ from holdfast.schema import is_whole
 
 PROVISION_BYTES_MAX: Final = 8 * 1024 * 1024
 _CONTEXT: Final = b"holdfast fleet provision 1\n"
-"""Before what is signed: the authority's signature of it is none of anything else."""
+"""Precedes the signed text, so that this signature is not valid for any other kind of text."""
 
 
 class Signer(Protocol):
@@ -28,9 +29,9 @@ class Verifier(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provision:
-    """`version` counts configurations, 0: there is none yet; `crl_number` counts revocation lists. `certificate` is
-    empty where the site keeps the one that it has, and `config` for a node that the topology has no more. `service`:
-    where its fleet is asked. `topology_file` is the name by which `config` refers to `topology`."""
+    """`version` counts configurations, 0 if there is none yet; `crl_number` counts revocation lists. `certificate` is
+    empty if the site keeps its certificate, `config` if the node is not in the topology. `service`: the address of the
+    fleet's service. `topology_file`: the name by which `config` refers to `topology`."""
 
     node: str
     version: int
@@ -52,7 +53,7 @@ def seal(provision: Provision, signer: Signer) -> str:
 
 
 def unseal(text: str, verifier: Verifier) -> Provision:
-    """ConfigError where it is not what the authority has signed."""
+    """Verifies the signature, and reads the provision. ConfigError if the authority has not signed it."""
     try:
         whole = json.loads(text)
         body, signature = whole["provision"], base64.b64decode(whole["signature"], validate=True)
@@ -68,7 +69,7 @@ def unseal(text: str, verifier: Verifier) -> Provision:
 
 
 def authority_in(text: str) -> str:
-    """The authority's certificate of a provision that nobody has checked yet."""
+    """The authority's certificate in a provision that has not been verified."""
     try:
         authority = json.loads(json.loads(text)["provision"])["authority"]
     except (ValueError, KeyError, TypeError, RecursionError):
@@ -79,7 +80,7 @@ def authority_in(text: str) -> str:
 
 
 def _checked(given: dict[str, object]) -> Provision:
-    """A later version may add fields; those that this one needs must be there."""
+    """Checks the fields. A later version may add fields; those that this version needs must be present."""
     known = {field.name: field.type for field in fields(Provision)}
     for name, kind in known.items():
         value = given.get(name)

@@ -1,7 +1,7 @@
-"""What a fleet knows of its sites: tokens, certificates, and what each said last.
+"""The register of a fleet's sites: tokens, certificates, and each site's last report.
 
-Rules of this file: data and its form in JSON (`fleet.json`), without secrets: of a token it has a hash. Times are
-seconds since 1970, and 0 where something has not happened.
+Rules of this file: data and its form in JSON (`fleet.json`), without secrets: it has only a token's hash. Times are
+seconds since 1970, or 0 for something that has not happened.
 """
 
 import json
@@ -13,17 +13,17 @@ from holdfast.errors import ConfigError
 
 REGISTER_BYTES_MAX: Final = 64 * 1024 * 1024
 CERTIFICATES_MAX: Final = 20
-"""Of a site, those that have not ended; a further one is refused. A site renews every two months."""
+"""The maximum number of unexpired certificates of a site; a further one is refused. A site renews every two months."""
 LAPSED_DAYS_MAX: Final = 30
-"""So long after its certificate has ended a site may still renew it by itself."""
+"""For this long after its certificate has expired, a site may still renew it by itself."""
 DAY_S: Final = 86_400
 _FORM: Final = 1
 
 
 @dataclass(slots=True)
 class TokenRecord:
-    """`key_hash`: of the key for which it was used; the same key may use it again until it ends, because the answer may
-    have been lost."""
+    """`key_hash`: of the key for which the token was used. The same key may use it again until it expires, because the
+    answer may have been lost."""
 
     secret_hash: str
     ends_s: int
@@ -32,7 +32,7 @@ class TokenRecord:
 
 @dataclass(slots=True)
 class CertificateRecord:
-    """`serial` in hexadecimal digits; `hosts`: the names in it beside the node's."""
+    """`serial` in hexadecimal digits; `hosts`: the names in the certificate other than the node's."""
 
     serial: str
     key_hash: str
@@ -45,7 +45,7 @@ class CertificateRecord:
 
 @dataclass(slots=True)
 class Site:
-    """`seen_s`: when it asked last; `version`, `crl_number`, `software`, `problem`: what it said then."""
+    """`seen_s`: the time of its last request; `version`, `crl_number`, `software`, `problem`: from that request."""
 
     token: TokenRecord | None = None
     certificates: list[CertificateRecord] = field(default_factory=list)
@@ -56,18 +56,18 @@ class Site:
     problem: str = ""
 
     def latest(self) -> CertificateRecord | None:
-        """The certificate made last that is not revoked."""
+        """The newest certificate that is not revoked."""
         return next((each for each in reversed(self.certificates) if not each.revoked_s), None)
 
     def of_key(self, key_hash: str, now_s: float) -> CertificateRecord | None:
-        """The certificate of that key that is good now."""
+        """The valid certificate for this key."""
         good = (each for each in self.certificates if not each.revoked_s and each.ends_s > now_s)
         return next((each for each in good if each.key_hash == key_hash), None)
 
 
 @dataclass(slots=True)
 class Register:
-    """`service`: HOST:PORT at which sites reach the fleet. `version`: of the configuration that holds. `crl_number`: of
+    """`service`: HOST:PORT at which sites reach the fleet. `version`: of the current configuration. `crl_number`: of
     the revocation list."""
 
     service: str
@@ -76,12 +76,12 @@ class Register:
     sites: dict[str, Site] = field(default_factory=dict)
 
     def revoked(self) -> Iterator[CertificateRecord]:
-        """Those that a revocation list has to name."""
+        """The certificates that a revocation list must name."""
         for site in self.sites.values():
             yield from (each for each in site.certificates if each.revoked_s)
 
     def forget_ended(self, now_s: float) -> None:
-        """Certificates that ended so long ago that nobody may renew by them."""
+        """Removes certificates that expired too long ago to be renewed."""
         oldest_s = now_s - LAPSED_DAYS_MAX * DAY_S
         for site in self.sites.values():
             site.certificates = [each for each in site.certificates if each.ends_s >= oldest_s]
@@ -91,7 +91,7 @@ class Register:
 
 
 def parse_register(text: str) -> Register:
-    """ConfigError where it is none."""
+    """Reads a register. ConfigError if it is invalid."""
     try:
         given = json.loads(text)
         form = given.pop("v")

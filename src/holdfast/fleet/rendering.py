@@ -1,6 +1,5 @@
-"""The configuration of each node, from the topology and what the operator adds for all sites or one.
-
-Rules of this file: relative paths in what it writes begin in the site's directory, where the node is started. Every
+"""The configuration of each node, from the topology and the operator's additions for all sites or for one. Rules of
+this file: relative paths in a configuration are relative to the site's directory, where the node is started. Every
 mistake is a ConfigError that names the operator's file.
 """
 
@@ -21,13 +20,13 @@ from holdfast.schema import check_document
 from holdfast.settings.neighbours import NeighbourConfig
 
 LISTEN_DEFAULT: Final = "127.0.0.1:5672"
-"""Of a node without an address: for the clients of its own machine."""
+"""The listen address of a node that has none in the topology: for clients on its own machine."""
 FLEETS_OWN: Final = {
     "node": ("name",),
     "tls": ("certificate_file", "key_file", "ca_file", "crl_file"),
     "topology": ("file",),
 }
-"""Keys that an operator's file may not have, because they are as the fleet makes them."""
+"""Keys that an operator's file may not have, because the fleet sets them."""
 
 Document = dict[str, Any]
 
@@ -35,8 +34,8 @@ Document = dict[str, Any]
 def node_document(
     topology: Topology, topology_file: str, node: TopologyNode, additions: list[tuple[str, Document]]
 ) -> Document:
-    """The node's configuration. `additions`: the operator's, by file; a later one wins. ConfigError for a mistake in
-    one of them."""
+    """The node's configuration. `additions`: the operator's files; a later one wins. ConfigError for a mistake in one
+    of them."""
     listen = [LISTEN_DEFAULT] if node.address is None else [f"amqps://{node.address}"]
     document: Document = {
         "node": {"name": node.name, "data": "store", "listen": listen},
@@ -100,7 +99,7 @@ def _check(file: str, added: Document) -> None:
 
 
 def _merge(document: Document, added: Document) -> None:
-    """Keys of a table take the place of those of before; entries of a list that of the entry with the same name."""
+    """Merges: keys of a table replace earlier ones; entries of a list replace the entry with the same name."""
     for name, value in added.items():
         if isinstance(value, Mapping):
             document[name] = {**document.get(name, {}), **value}
@@ -112,7 +111,7 @@ def _merge(document: Document, added: Document) -> None:
 
 
 def _users_of_neighbours(topology: Topology, topology_file: str, node: str, document: Document) -> list[Document]:
-    """The neighbours that dial the node log in by their certificates, unless the operator has them log in otherwise."""
+    """Neighbours that connect to the node log in with their certificates, unless the operator configures otherwise."""
     entries = document.get("neighbour", [])
     given = [
         NeighbourConfig(name=entry["name"], remote=entry.get("remote"), user=entry.get("user")) for entry in entries

@@ -1,7 +1,7 @@
 """The enrolment service: TLS, one line of JSON from a site, and one to it (`holdfast fleet serve`).
 
-Rules of this file: connections, times and bytes are bounded; one site's mistake ends its own connection. A site that
-asks for changes is answered when there is one, so that a push reaches it at once although nobody can dial it.
+Rules of this file: connections, times and bytes are bounded; one site's mistake ends its own connection. A request for
+changes is answered when there is a change, so that a push reaches a site at once although nobody can connect to it.
 """
 
 import asyncio
@@ -26,10 +26,10 @@ from holdfast.fleet.wire import REQUEST_BYTES_MAX, WAIT_S_MAX, line
 from holdfast.names import HostPort
 
 CONNECTIONS_MAX: Final = 900
-"""Each site that waits for changes has one. A process may have 1,024 files open, if nobody says otherwise."""
+"""Each site that waits for changes has one connection. The usual limit of open files of a process is 1,024."""
 ADDRESS_CONNECTIONS_MAX: Final = 100
 REQUEST_S: Final = 60.0
-"""From a connection to the end of its request, TLS included: a satellite's link is slow."""
+"""The maximum time from a connection to the end of its request, including TLS; a satellite link is slow."""
 ANSWER_S: Final = 600.0
 LOOK_S: Final = 0.5
 """How often the service looks whether another command has changed the fleet."""
@@ -55,14 +55,14 @@ class Service:
         self._addresses: Counter[str] = Counter()
         """Connections by address."""
         self._changed = asyncio.Event()
-        """Set, and replaced, when sites have something new to take."""
+        """Set, and replaced, when there are changes for sites."""
         self._stopped = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._refusals = Allowance(time.monotonic(), per_s=LINES_PER_MINUTE / 60, burst=LINES_PER_MINUTE)
         self._left_out = 0
 
     async def run(self, where: HostPort, on_ready: Callable[[str], None]) -> None:
-        """`on_ready` gets HOST:PORT. Raises OSError if it cannot listen there."""
+        """Serves; calls `on_ready` with HOST:PORT. Raises OSError if it cannot listen there."""
         self._certify()
         family = socket.AF_INET6 if ":" in where.host else socket.AF_INET
         with socket.create_server((where.host, where.port), family=family, backlog=BACKLOG) as listener:
@@ -85,7 +85,7 @@ class Service:
         self._stopped.set()
 
     def _certify(self) -> None:
-        """New connections have a certificate that was made now."""
+        """Makes a new certificate for new connections."""
         key = ca.new_key()
         made = self._authority.certify_service(key.public_key(), time.time())
         file = self._fleet.path / "service.pem"
@@ -117,7 +117,7 @@ class Service:
                 self._changed = asyncio.Event()
 
     async def _accept(self, listener: socket.socket) -> None:
-        """Each connection counts from here on, before a byte of TLS."""
+        """Counts each connection from here on, before the first byte of TLS."""
         loop = asyncio.get_running_loop()
         while True:
             try:
@@ -191,7 +191,8 @@ class Service:
 
 
 async def _is_set(changed: asyncio.Event, reader: asyncio.StreamReader) -> bool:
-    """Waits for that or for WAIT_S_MAX. False if the site has gone meanwhile, or says more than a request."""
+    """Waits for the event, at most WAIT_S_MAX. False if the site has disconnected meanwhile, or sends more than one
+    request."""
     waiting = asyncio.ensure_future(changed.wait())
     going = asyncio.ensure_future(reader.read(1))
     try:

@@ -1,7 +1,6 @@
-"""The directory of a site: its key, its certificate, and what its fleet has given it. The node runs in it.
-
-Rules of this file: the key is made here and never leaves; key and certificate are one file, so that both change at
-once. A configuration that the node would refuse takes the place of none.
+"""The directory of a site: its key, its certificate, and what its fleet has given it. The node runs in it. Rules of
+this file: the key is made here and never leaves; key and certificate are one file, so that both change at once. A
+configuration that the node would refuse replaces nothing.
 """
 
 import json
@@ -30,8 +29,8 @@ FILE_BYTES_MAX: Final = 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteState:
-    """What the site knows of its fleet. `fingerprint`: of the authority, for whom it is bound until the directory is
-    removed. `service`: HOST:PORT, empty where there is none. The numbers are those of what is installed."""
+    """What the site knows about its fleet. `fingerprint`: of the authority; it stays the same until the directory is
+    removed. `service`: HOST:PORT, empty if there is none. The numbers are those of what is installed."""
 
     node: str
     fingerprint: str
@@ -55,7 +54,7 @@ def _state_of(given: object) -> SiteState:
 
 
 class AuthorityKey:
-    """Checks what an authority has signed."""
+    """Verifies an authority's signatures."""
 
     def __init__(self, certificate: x509.Certificate) -> None:
         self._key = certificate.public_key()
@@ -70,7 +69,7 @@ class AuthorityKey:
 
 
 def trusted(pem: str, fingerprint: str) -> x509.Certificate:
-    """The authority's certificate, if it has that fingerprint; otherwise ConfigError."""
+    """The authority's certificate, if it has this fingerprint; otherwise ConfigError."""
     try:
         certificate = x509.load_pem_x509_certificate(pem.encode())
     except ValueError:
@@ -86,7 +85,7 @@ def trusted(pem: str, fingerprint: str) -> x509.Certificate:
 
 
 class SiteDirectory:
-    """The files of a site in `directory`, which is made when something is written."""
+    """The files of a site in `directory`, which is created by the first write."""
 
     def __init__(self, directory: Path) -> None:
         self.path = directory
@@ -99,7 +98,7 @@ class SiteDirectory:
         self._next_key_file = directory / "next.key"
 
     def state(self) -> SiteState | None:
-        """None before the first provision."""
+        """The state; None before the first provision."""
         if not self.state_file.exists():
             return None
         data = private_files.read(self.state_file, "what the site knows of its fleet", FILE_BYTES_MAX)
@@ -120,11 +119,11 @@ class SiteDirectory:
         return state
 
     def fleets_key(self) -> AuthorityKey:
-        """By which the site knows what its fleet has signed."""
+        """The key by which the site verifies its fleet's signatures."""
         return AuthorityKey(self.authority())
 
     def authority(self) -> x509.Certificate:
-        """The fleet's, by which the site knows its service."""
+        """The fleet's certificate, by which the site verifies its service."""
         known = self.known()
         data = private_files.read(self.authority_file, "the fleet's authority", FILE_BYTES_MAX)
         try:
@@ -137,8 +136,8 @@ class SiteDirectory:
     # ------------------------------------------------------------------------------------------ keys, requests
 
     def request(self) -> str:
-        """A signing request in PEM for the key that is to be the next; asked again, for the same key, until a
-        certificate for it is installed."""
+        """A signing request in PEM for the site's next key. It is for the same key at each call until a certificate for
+        it is installed."""
         self.path.mkdir(parents=True, exist_ok=True)
         if not self._next_key_file.exists():
             private_files.write(self._next_key_file, ca.key_pem(ca.new_key()), private_files.PRIVATE)
@@ -148,11 +147,11 @@ class SiteDirectory:
         return made.public_bytes(serialization.Encoding.PEM).decode()
 
     def sign(self, data: bytes) -> bytes:
-        """By the key of the certificate that the site has."""
+        """Signs with the key of the site's certificate."""
         return self._key_in(self.identity_file).sign(data, ec.ECDSA(hashes.SHA256()))
 
     def certificate(self) -> x509.Certificate:
-        """The one that the site has."""
+        """The site's certificate."""
         data = private_files.read_private(self.identity_file, "the site's certificate and key", FILE_BYTES_MAX)
         try:
             return x509.load_pem_x509_certificate(data)
@@ -197,7 +196,7 @@ class SiteDirectory:
         return provision
 
     def restore(self, version: int) -> None:
-        """The configuration of before `install`, which was of that version, is the site's again."""
+        """Restores the configuration that the site had before `install`, which was of this version."""
         with durable.changing(self.path):
             if self._before_file.exists():
                 private_files.write(self.config_file, self._before_file.read_bytes())
@@ -212,7 +211,7 @@ class SiteDirectory:
             raise ConfigError("the provision is older than what the site has; ask the fleet for a new one")
 
     def _identity(self, provision: Provision, authority: x509.Certificate, now_s: float) -> bytes | None:
-        """The file of key and certificate that the provision makes; None if it brings no certificate."""
+        """The content of the file with key and certificate; None if the provision has no certificate."""
         if not provision.certificate:
             if not self.identity_file.exists():
                 raise ConfigError(
@@ -240,8 +239,8 @@ class SiteDirectory:
         )
 
     def _configure(self, provision: Provision) -> None:
-        """Has the node use the configuration from its next start or reload on. It is checked first, in this directory,
-        as the node will read it."""
+        """Puts the configuration where the node reads it at its next start or reload. It is first checked in this
+        directory, as the node will read it."""
         name = provision.topology_file
         if "/" in name or not name.startswith("topology-"):
             raise ConfigError("the provision's topology has no name of a topology's file; ask for it again")

@@ -24,7 +24,7 @@ from holdfast.units import iso8601
 
 FINGERPRINT_DIGITS: Final = 64
 RETRY_S: Final = 1.0
-"""Between two attempts to enrol."""
+"""Seconds between two attempts to enrol."""
 
 
 def enrol(args: argparse.Namespace) -> int:
@@ -74,7 +74,7 @@ def install(args: argparse.Namespace) -> int:
 
 
 def agent(args: argparse.Namespace) -> int:
-    """`args`: site, once, reload. Returns with --once alone."""
+    """`args`: site, once, reload. Returns only with --once."""
     site = SiteDirectory(Path(args.site))
     service = site.known().service
     caller = _caller(parse_host_port("the fleet's service", service, port_min=1), args)

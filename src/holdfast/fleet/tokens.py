@@ -1,6 +1,5 @@
-"""Enrolment tokens: what an operator gives a site, once, so that it can ask for its certificate.
-
-Rules of this file: pure, but for the random secret. Of a secret the fleet keeps a hash, and compares in constant time.
+"""Enrolment tokens: an operator gives a site a token once, so that the site can ask for its certificate. Rules of this
+file: pure, except for the random secret. The fleet stores only the secret's hash, and compares in constant time.
 """
 
 import base64
@@ -15,13 +14,13 @@ from holdfast.errors import ConfigError
 from holdfast.names import HostPort, check_name, parse_host_port
 
 SECRET_BYTES: Final = 20
-"""Nobody guesses it: 160 bits. So a plain hash of it is enough, without a salt and without many rounds."""
+"""160 bits cannot be guessed, so a plain hash is enough, without a salt and without many rounds."""
 TOKEN_CHARACTERS_MAX: Final = 2_000
 PREFIX: Final = "hf1."
 
 
 class Token(NamedTuple):
-    """Which node its site may become, once; where the service is; by which fingerprint its authority is known."""
+    """The node that the site may become, once; the service's address; the authority's fingerprint."""
 
     node: str
     service: HostPort
@@ -29,7 +28,7 @@ class Token(NamedTuple):
     secret: str
 
     def text(self) -> str:
-        """For a message or a file: letters, digits, `-`, `_` and one dot."""
+        """The text form, for a message or a file: letters, digits, `-`, `_` and one dot."""
         fields = [self.node, str(self.service), self.fingerprint, self.secret]
         packed = json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode()
         check = hashlib.sha256(packed).digest()[:3]
@@ -45,12 +44,12 @@ def secret_hash(secret: str) -> str:
 
 
 def fits(secret: str, kept_hash: str) -> bool:
-    """Whether the secret is the one of that hash; takes the same time in either case."""
+    """Whether the secret has this hash; takes the same time in either case."""
     return hmac.compare_digest(secret_hash(secret), kept_hash)
 
 
 def parse_token(text: str) -> Token:
-    """ConfigError where it is no token, or was copied with a mistake."""
+    """Reads a token. ConfigError if it is not a token, or was copied with a mistake."""
     wrong = ConfigError("the token is not one of `holdfast fleet token`, or not all of it; copy it again")
     text = text.strip()
     if not text.startswith(PREFIX) or len(text) > TOKEN_CHARACTERS_MAX:

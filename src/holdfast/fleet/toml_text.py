@@ -1,6 +1,6 @@
-"""Writes TOML, which Python reads and does not write.
+"""Writes TOML, which Python's standard library only reads.
 
-Rules of this file: pure; what it writes is read again as the same document.
+Rules of this file: pure; the text is read back as the same document.
 """
 
 import json

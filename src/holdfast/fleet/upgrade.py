@@ -1,8 +1,8 @@
-"""Versions of Holdfast on a site's machine, beside each other: an upgrade installs a new one and switches to it, and
-goes back where the node does not start with it.
+"""Versions of Holdfast side by side on a site's machine: an upgrade installs a new one and switches to it, and switches
+back if the node does not start with it.
 
 Rules of this file: nothing is installed from a network. A version that runs is never changed: `current` is a symbolic
-link, which is replaced at once.
+link, which is replaced atomically.
 """
 
 import os
@@ -23,8 +23,8 @@ INSTALL_S_MAX: Final = 600.0
 
 
 class Versions:
-    """The versions in `prefix`, each an environment of its own; `current` is a link to the one that the node runs with,
-    and `previous` to the one before."""
+    """The versions in `prefix`, each in its own environment; `current` is a link to the one that the node runs,
+    `previous` to the one that it ran before."""
 
     def __init__(self, prefix: Path) -> None:
         self.prefix = prefix
@@ -32,12 +32,12 @@ class Versions:
         self._previous = prefix / "previous"
 
     def name(self) -> str | None:
-        """Of the current one."""
+        """The name of the current version."""
         return os.readlink(self.current) if self.current.is_symlink() else None
 
     def upgrade(self, file: Path, verifier: Verifier, restart: Reload) -> str:
-        """Installs the bundle, switches to it and restarts the node; returns its name. HoldfastError where that fails:
-        the node runs with the version of before then."""
+        """Installs the bundle, switches to it and restarts the node; returns its name. HoldfastError if that fails; the
+        node then runs the previous version."""
         self.prefix.mkdir(parents=True, exist_ok=True)
         with durable.changing(self.prefix):
             before = self.name()
@@ -53,7 +53,7 @@ class Versions:
             return name
 
     def back(self, restart: Reload) -> str:
-        """Switches to the version before; returns its name."""
+        """Switches to the previous version; returns its name."""
         if not self.prefix.is_dir():
             raise ConfigError(f"{self.prefix} is no directory; give the one of `holdfast fleet upgrade`")
         with durable.changing(self.prefix):
@@ -65,7 +65,8 @@ class Versions:
             return target
 
     def _install(self, name: str, wheels: Path) -> None:
-        """An environment with these wheels alone. It is made in its place, because scripts have its path in them."""
+        """Makes an environment with only these wheels. It is made at its final path, because its scripts contain the
+        path."""
         place = self.prefix / name
         shutil.rmtree(place, ignore_errors=True)  # of an upgrade that was ended
         try:

@@ -1,7 +1,7 @@
-"""Versions of the configuration of all sites: made by a push, kept, and taken back.
+"""Versions of the configuration of all sites: made by a push, kept, and rolled back.
 
-Rules of this file: a version is made as a whole, after everything in it was checked, and never changes; going back
-makes a new version with the content of an earlier one, so that numbers only grow.
+Rules of this file: a version is made as a whole, after everything in it was checked, and never changes; a rollback
+makes a new version with the content of an earlier one, so that numbers only increase.
 """
 
 import shutil
@@ -17,12 +17,12 @@ from holdfast.node.toml import read_toml
 from holdfast.routing.topology import Topology, topology_of
 
 KEPT_VERSIONS: Final = 50
-"""The oldest beyond these are removed."""
+"""The number of versions that are kept; older ones are removed."""
 
 
 class Pushed(NamedTuple):
-    """`version`: the one that holds now. `changed`: the nodes whose configuration is another than before; `joined` and
-    `left`: nodes that the topology has, or has no more."""
+    """`version`: the current one. `changed`: the nodes whose configuration differs from the previous version; `joined`
+    and `left`: nodes that were added to the topology or removed from it."""
 
     version: int
     changed: list[str]
@@ -31,8 +31,8 @@ class Pushed(NamedTuple):
 
 
 def push(fleet: FleetDirectory) -> Pushed:
-    """Makes a version of the topology and the operator's files, if that changes anything. ConfigError for whatever a
-    node, or `holdfast topology check`, would refuse; nothing has changed then."""
+    """Makes a version of the topology and the operator's files, if that changes anything. ConfigError for anything that
+    a node or `holdfast topology check` would refuse; nothing is changed then."""
     topology = fleet.topology()
     check_topology(topology, str(fleet.topology_file))
     text = private_files.read(fleet.topology_file, "the topology", TOPOLOGY_BYTES_MAX).decode()
@@ -57,7 +57,7 @@ def push(fleet: FleetDirectory) -> Pushed:
 
 
 def roll_back(fleet: FleetDirectory, to: int | None) -> Pushed:
-    """Makes a version with the content of version `to`; None: of the one before the one that holds."""
+    """Makes a version with the content of version `to`; None: of the previous version."""
     with fleet.changing() as register:
         target = register.version - 1 if to is None else to
         source = fleet.version_files(target)
@@ -79,12 +79,12 @@ def roll_back(fleet: FleetDirectory, to: int | None) -> Pushed:
 
 
 def versions(fleet: FleetDirectory) -> list[int]:
-    """The numbers of those that are kept, in their order."""
+    """The numbers of the versions that are kept, in ascending order."""
     return sorted(int(place.name) for place in fleet.versions.iterdir() if place.name.isdecimal())
 
 
 def _documents(fleet: FleetDirectory, topology: Topology, text: str) -> dict[str, Document]:
-    """By node, and each checked as its node would."""
+    """The configuration of each node, checked as the node will check it."""
     common = _addition(fleet.sites / "common.toml")
     names = {node.name for node in topology.nodes}
     for file in sorted(fleet.sites.glob("*.toml")):

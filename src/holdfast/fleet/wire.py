@@ -1,6 +1,6 @@
-"""What a site and the enrolment service say to each other, as both sides have to know it (docs/fleet.md).
+"""The protocol between a site and the enrolment service, for both sides (docs/fleet.md).
 
-Rules of this file: pure. On a TLS connection the service says one line of JSON with a nonce, the site one with its
+Rules of this file: pure. On a TLS connection the service sends one line of JSON with a nonce, the site one with its
 request, and the service one with the answer.
 """
 
@@ -14,7 +14,7 @@ from holdfast.units import KIB
 REQUEST_BYTES_MAX: Final = 64 * KIB
 ANSWER_BYTES_MAX: Final = PROVISION_BYTES_MAX + 64 * KIB
 WAIT_S_MAX: Final = 55.0
-"""How long a request for changes waits for one; shorter than what routers keep a silent connection."""
+"""The maximum wait of a request for changes; shorter than the time for which routers keep a silent connection."""
 _SIGNED: Final = b"holdfast fleet request 1\n"
 
 
@@ -23,5 +23,5 @@ def line(value: Mapping[str, object]) -> bytes:
 
 
 def signed_part(nonce: str, do: str, body: str) -> bytes:
-    """What a site signs of its request: it is good on this connection alone."""
+    """The text that a site signs for its request; the signature is valid only on this connection."""
     return _SIGNED + "\n".join((nonce, do, body)).encode()

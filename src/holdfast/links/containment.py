@@ -31,16 +31,18 @@ PROTOCOL: Final = "holdfast.amqp."
 
 DEFECT: Final = "please report this as a defect of Holdfast"
 RETRY_S: Final = (1.0, 60.0)
-"""How long a part of the node rests after its own failure, longer each time up to the second."""
+"""How long a part of the node pauses after its own failure; it grows with each failure up to the second value."""
 
 ENTRIES_MAX: Final = 10_000
-"""Entries that the check after a failure reads from the store: a deep queue's sums are taken as they stand."""
+"""The maximum number of entries that the check after a failure reads from the store; the sums of deeper queues are not
+checked."""
 
 COUNTED_MAX: Final = 1_000
-"""The last connections that ended for a failure: what fails again before a transport is gone is one of theirs."""
+"""The number of recent connections that ended because of a failure that are remembered: a further failure before their
+transport is gone is attributed to them."""
 
 ATTEMPTS_MAX: Final = 10_000
-"""Failures contained in one event; each ends a peer, or has a part rest."""
+"""The maximum number of failures contained in one event; each one disconnects a peer or pauses a part."""
 
 
 class Recovery(Protocol):
@@ -73,15 +75,15 @@ class Containment:
         self.peers_ended = 0
         self._counted: deque[int] = deque(maxlen=COUNTED_MAX)
         self.parts_failed = 0
-        """Failures on behalf of no single peer."""
+        """The number of failures of work on behalf of no single peer."""
         self.resting: dict[object, float] = {}
-        """Parts that failed, and until when they rest."""
+        """Part that failed → when its pause ends."""
         self._failures: dict[object, tuple[float, int]] = {}
-        """When each part failed last, and how often before it had run for a while."""
+        """Part → the time of its last failure, and the number of failures without a longer run between them."""
         self._unfinished: dict[Callable[[], None], bool] = {}
         """Steps that failed, and rest; whether each decides, as `finish` says."""
         self.unchecked = False
-        """Something was contained in this event, and the invariants are still to be checked."""
+        """A failure was contained in this event, and the invariants have not been checked yet."""
 
     # ------------------------------------------------------------------------------------------------ the failure
 

@@ -27,14 +27,15 @@ from holdfast.state.room import Room
 from holdfast.units import MIB
 
 ROOM_BYTES: Final = 256 * 1024
-"""With less room no client is given credit, and a neighbour none or little: the rest is for messages under way."""
+"""With less room clients get no credit, and neighbours little or none: the rest is for messages in progress."""
 
 ADVICE: Final = (
     "No message is accepted. Stored messages can be consumed until this process ends: "
     "put the file back, or consume them and restart the node with a store that exists"
 )
 KIND: Final = "disk"
-"""Of the control message that says whether the sender's disk stalls; who does not know it passes it over."""
+"""The kind of the control message that says whether the sender's disk stalls; a node that does not know it ignores
+it."""
 
 
 RETRY_S: Final = 1.0
@@ -98,20 +99,20 @@ class Disk:
         self.gone: str | None = None
         self._look_at = clock.now
         self.stalls = 0
-        """Since the node's start."""
+        """The number of stalls since the node's start."""
         self._since: float | None = None
-        """When the commit under way was handed over."""
+        """When the commit in progress began."""
         self._neighbours: dict[str, int] = {}
         """Neighbours whose disk stalls, as they last said, and in which of their sessions."""
         self._owed: dict[str, None] = {}
         """Neighbours that gave no credit for the last word on this disk: it goes with the next."""
         self._refused = 0
-        """Commits in a row."""
+        """The number of consecutive refused commits."""
         self._retry_at: float | None = None
         self._full_since: float | None = None
-        """Since when there is no room, as the log has it."""
+        """Since when there has been no room, as logged."""
         self._roomy_since: float | None = None
-        """Since when there is room again, within such a spell."""
+        """Since when there has been room again, during such a period."""
 
     def each_change(self, tell: Callable[[], None]) -> None:
         """`tell` is called when `takes_nothing` changes, before the neighbours are informed."""

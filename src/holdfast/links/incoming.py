@@ -41,7 +41,7 @@ class Intake(Ingress):
     """What links share whose messages are stored: waiting messages, whole or in parts."""
 
     keeps_faulty = False
-    """Whether a large message is taken that is none by the framing of its sections (docs/adr/0048)."""
+    """Whether a large message with malformed sections is accepted (docs/adr/0048)."""
 
     def __init__(self, parts: IncomingParts, peer: Peer, link: Receiver) -> None:
         super().__init__(peer, link)
@@ -50,9 +50,9 @@ class Intake(Ingress):
         self.head_bytes_max = max(HEAD_BYTES_MAX, HEAD_SECTIONS * parts.limits.annotation_bytes_max)
         self.parked: deque[Delivery | Stream] = deque()
         self.unchecked = 0
-        """How many of these, the last ones, were not examined yet."""
+        """How many of the parked deliveries, the last ones, have not been checked yet."""
         self.growing: Stream | None = None
-        """The large message of which the end is still to come."""
+        """The large message that is still arriving."""
         self.came_ms: dict[int, int] = {}
         """By delivery-id: when what is parked came, or began to, on the node's steady clock."""
 
@@ -112,7 +112,7 @@ class Intake(Ingress):
         return True
 
     def _put_off(self, delivery: Delivery) -> None:
-        """Parks it unchecked."""
+        """Parks the delivery unchecked."""
         before = len(self.parked)
         self.park(delivery)
         self.unchecked += len(self.parked) - before
@@ -159,7 +159,7 @@ class Intake(Ingress):
         return now - self.came_ms.get(delivery_id, now)
 
     def overflow(self, delivery: Delivery) -> None:
-        """There is no place for it to wait."""
+        """Called for a delivery for which there is no room to wait."""
         if delivery.settled:
             text = "a settled message is lost: its queue is full, and parked_bytes_max is used up by others that wait"
             self.peer.log("WARNING", f"link {self.link.name}: {text}; its sender should not settle it")
@@ -192,7 +192,7 @@ class Intake(Ingress):
         stream.close()
 
     def unpark_stream(self, stream: Stream) -> None:
-        """A large message that waits, wherever in the order, waits no more."""
+        """Removes a large message from the waiting ones, wherever it is in the order."""
         if stream in self.parked:
             self.parked.remove(stream)
             self.unchecked = min(self.unchecked, len(self.parked))
@@ -204,7 +204,7 @@ class Intake(Ingress):
         self._waits_no_more(item)
 
     def _waits_no_more(self, item: Delivery | Stream) -> None:
-        """It is in `parked` no more."""
+        """Updates the counts after a delivery was removed from `parked`."""
         if isinstance(item, Delivery):
             self.came_ms.pop(item.delivery_id, None)
             size = PARKED_BYTES + len(item.payload)
@@ -231,7 +231,7 @@ class Intake(Ingress):
     # ------------------------------------------------------------------------------------------------ in parts
 
     def part(self, part: DeliveryPart) -> None:
-        """Some of a large message."""
+        """Handles a part of a large message."""
         stream = self.growing
         if part.first:
             if not self.parts.large_receives.may_begin(self.peer):
@@ -269,7 +269,7 @@ class Intake(Ingress):
         raise AssertionError("a link that knows transactions takes them")
 
     def aborted(self) -> None:
-        """Its sender aborted it."""
+        """The sender aborted the large message."""
         stream, self.growing = self.growing, None
         if stream is not None:
             stream.close()

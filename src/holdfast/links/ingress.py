@@ -20,10 +20,11 @@ from holdfast.units import MIB
 ACCEPTED: Final = Accepted()
 
 NODE_MESSAGE_BYTES_MAX: Final = MIB
-"""The largest message for the node itself: a request, or a neighbour's word."""
+"""The largest message for the node itself: a request, or a neighbour's control message."""
 
 DESCRIPTION_CHARACTERS_MAX: Final = 500
-"""Of a rejection: words of the peer may be in it, and it may be remembered (endpoints/resumption/producer.py)."""
+"""The maximum length of a rejection's text. It may contain text of the peer, and may be kept
+(endpoints/resumption/producer.py)."""
 
 
 def rejection(condition: str, description: str, *, later: bool = False) -> Rejected:

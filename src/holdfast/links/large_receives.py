@@ -31,17 +31,17 @@ from holdfast.state.turns import Turns, Undone
 from holdfast.units import KIB, MIB
 
 COMMIT_BYTES: Final = 4 * MIB
-"""What a batch may hold before the pieces of large messages wait for the next."""
+"""The size of a batch above which pieces of large messages wait for the next batch."""
 
 LEFT_BYTES: Final = 4 * MIB
 LEFT_SHARE: Final = 4
-"""What large messages leave of the store's room to all others; of a small one a quarter."""
+"""The part of the store's room that large messages leave to other messages; a quarter of a small store."""
 
 BESIDE_SHARE: Final = 32
-"""Of what a large message takes, one part in so many is beside its bytes: rows, and pages that are not free yet."""
+"""One part in this many of the room for a large message is overhead: rows, and pages that are not free yet."""
 
 RESERVED_SHARE: Final = 4
-"""Of the large messages that may be under way, one part in so many is for connections that have none."""
+"""One part in this many of the permitted large messages is reserved for connections that have none."""
 
 HEAD_BYTES_MAX: Final = 256 * KIB
 """Header and annotations of a large message together, at least: as much as a client's message may have of them, of
@@ -85,26 +85,27 @@ class Stream:
         self.first = part._replace(payload=b"")
         self.blob = blob
         self.bytes_max = receives.bytes_most()
-        """A larger one is not taken, however much room there is."""
+        """A larger message is refused, however much room there is."""
         self.settled = False
         self.whole = False
         self.state: TransactionalState | None = None
-        """Of the transaction that it is a part of."""
+        """The state of the transaction that contains it."""
         self.address: str | None = None
-        """Where it says that it goes, on a link without an address. Kept here: settled deliveries may share an id."""
+        """Its own address, on a link without an address. Kept here, because settled deliveries may share an id."""
         self.expires_at_ms = 0
         """The wall time at which it expires by its own properties; 0 is never."""
         self.outcome: object | None = None
         self.sections: bytes | None = None
         """Header and annotations as they came; None while it is not known where they end."""
         self._split_at = 1
-        """Bytes with which that is tried next: twice as many each time, however small the parts."""
+        """The number of bytes at which the next attempt to split is made; it doubles each time, however small the parts
+        are."""
         self.fault: str | None = None
-        """Why it is no message, where it is stored all the same."""
+        """The fault of a malformed message that is stored nevertheless."""
         self._framing: Framing | None = Framing()
-        """None once something is wrong with it."""
+        """None once a fault was found."""
         self.ahead = bytearray()
-        """What came and is in no batch yet."""
+        """Bytes that have arrived and are in no batch yet."""
         self.counted = 0
         """Bytes of it that wait for a commit, as the connection counts them."""
 
@@ -220,7 +221,7 @@ class Stream:
         return Delivery(link, number, b"", self.first.message_format, self.settled, payload, None, None)
 
     def fail(self, condition: str, description: str, *, later: bool = False) -> None:
-        """It cannot be accepted; the link settles it, at its end at the latest."""
+        """The message cannot be accepted; the link settles it, at its end at the latest."""
         if self.outcome is None:
             self.outcome = self.bringer.refusal(condition, description, later=later)
             self.close()
@@ -230,7 +231,7 @@ class Stream:
         self.fail(conditions.RESOURCE_LIMIT_EXCEEDED, why, later=True)
 
     def close(self) -> None:
-        """It has its entry, or was given up."""
+        """The message has its entry, or was given up."""
         self.receives.streams.pop(self, None)
         self.receives.blobs.close(self.blob)
         self.ahead.clear()

@@ -20,15 +20,16 @@ from holdfast.state.blobs import Blobs
 from holdfast.units import KIB, MIB
 
 TURN_BYTES: Final = 256 * KIB
-"""What one turn writes of large messages to one connection; to a neighbour a frame, which control waits for."""
+"""Bytes of large messages that one turn writes to one connection; to a neighbour one frame, because control frames wait
+for it."""
 
 NEIGHBOUR_TURN_BYTES: Final = 32 * KIB
 
 PUMP_BYTES: Final = 8 * MIB
-"""What one turn writes of them to all connections together: some 10 ms."""
+"""The same for all connections together; it takes about 10 ms."""
 
 STEP_BYTES: Final = 32 * KIB
-"""What one of several may write before it is another's turn, a frame at least."""
+"""Bytes that one of several large messages may write before the next one continues, at least a frame."""
 
 
 def bare_length(value: bytes, parts: tuple[Any, ...]) -> int:
@@ -100,7 +101,7 @@ class LargeSend:
         self.outgoing.abort()
 
     def close(self) -> None:
-        """It ended, or its link did. Idempotent."""
+        """The delivery or its link has ended. Idempotent."""
         if self.peer.sends.pop(self, self) is self:
             return
         self.sends.blobs.unpin(self.blob)
@@ -133,7 +134,7 @@ class LargeSends:
                 sending[peer] = None
 
     def due(self) -> bool:
-        """Whether a turn could write more at once."""
+        """Whether the next turn can write more at once."""
         return any(peer.writable and any(send.may_go_on for send in peer.sends) for peer in self.connections.sending)
 
 

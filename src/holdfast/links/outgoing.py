@@ -34,7 +34,7 @@ def too_large(link: Sender, parts: tuple[Any, ...], value: bytes = b"\0\0") -> b
 
 
 def refuse_transaction(link: "Offered", state: TransactionalState) -> None:
-    """A disposition is of an unknown transaction: its link ends, and its entries are requeued."""
+    """Handles a disposition with an unknown transaction: the link ends, and its entries are requeued."""
     text = f"transaction {state.txn_id.hex()[:64]} is not known here; declare it on this connection first"
     link.detach_with(text, UNKNOWN_TRANSACTION)
 
@@ -83,7 +83,7 @@ class Offered(Egress):
         self.parts = parts
         self.queue = queue
         self.last_budget = 0
-        """The last of its connection's budgets of which it was handed something (Peer.budget_number)."""
+        """The number of the last budget of its connection from which it was handed a message (Peer.budget_number)."""
 
     @property
     def room_bytes(self) -> int:

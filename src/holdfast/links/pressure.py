@@ -51,13 +51,14 @@ class Pressure:
         self._streams = streams
         self.paused: dict[Peer, None] = {}
         self._all_paused = self._all_paused_beyond = False
-        """Whether every connection was looked at since the bound of all was passed, and since neighbours' was."""
+        """Whether every connection was checked since the bound for all was exceeded, and since the bound for neighbours
+        was."""
         self.ahead_bytes = 0
-        """Of large messages, what no batch holds yet (large_receives.py)."""
+        """Bytes of large messages that are in no batch yet (large_receives.py)."""
         self.put_off_bytes = 0
-        """Read by the driver and not handed in yet."""
+        """Bytes that the driver has read and not handed over yet."""
         self.partials = Partials(self._limits.unfinished_bytes_max)
-        """Of deliveries that have not come whole (amqp/links/receiver.py)."""
+        """Bytes of incomplete deliveries (amqp/links/receiver.py)."""
 
     def heard(self, peer: Peer, size: int) -> None:
         """Counts bytes that came from `peer` in this turn."""

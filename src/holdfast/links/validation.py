@@ -53,7 +53,7 @@ def tables(
 
 
 def arrived(known: Iterable[PeerLink], steady_ms: int) -> None:
-    """Of what waits for room it is known when it came."""
+    """The time of arrival is known for every delivery that waits for room."""
     for link in known:
         if isinstance(link, Intake):
             waits = {item.first.delivery_id if isinstance(item, Stream) else item.delivery_id for item in link.parked}
@@ -64,7 +64,7 @@ def arrived(known: Iterable[PeerLink], steady_ms: int) -> None:
 
 
 def pressure(pressure: Pressure, connections: Connections, streams: Iterable[Stream]) -> None:
-    """Counted bytes are the sum of what their holders have."""
+    """Counted bytes are the sum of what the holders have."""
     for peer in connections.values():
         parked = parked_bytes_of(peer)
         must(peer.parked_bytes == parked, f"connection {peer.number}: parked bytes", peer.parked_bytes, parked)

@@ -160,8 +160,8 @@ class Neighbour:
         fields = {"neighbour": self.name, "state": after.value, "previous": before.value, "reason": reason}
         parts.outbox.record("session", fields | {"round_trip_s": self.liveness.smoothed_s, "damped": self.damped})
         level = "INFO" if State.ESTABLISHED in (before, after) else "DEBUG"
-        text = f"neighbour {self.name}: {before.value} -> {after.value} {reason}".rstrip()
-        parts.log.write(level, text, about=self.name)
+        text = f"neighbour {self.name}: {before.value} -> {after.value}"
+        parts.log.write(level, f"{text}: {reason}" if reason else text, about=self.name)
         if before is State.ESTABLISHED:
             self.away_since = self.clock.now
             parts.bindings.lost(self)

@@ -39,17 +39,17 @@ from holdfast.steps.pipeline import Passed
 from holdfast.steps.windows import Gathered
 
 ENTRY_OVERHEAD: Final = 1_024
-"""Bytes that an entry may have beyond its value: its identity, address, and the links that it passed."""
+"""The maximum overhead of an entry beyond its value: its identity, address, and the links that it passed."""
 
 ASKED_MAX: Final = 4_096
-"""Subscriptions of a topic that one turn asks about messages of one link, all messages together."""
+"""The maximum number of checks of a message against a topic's subscription, for one link in one turn."""
 
 LINKS_BYTES: Final = annotate.LINK_ID_BYTES * annotate.LINKS_MAX + 64
-"""What a message's annotations may have beyond their own bound, for the links that it passed."""
+"""Bytes that a message's annotations may have beyond their bound, for the links that it passed."""
 
 
 CLOSED_COUNT: Final = 256
-"""Windows that are over and that one turn ends, of one link."""
+"""The maximum number of expired windows that one turn ends for one link."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

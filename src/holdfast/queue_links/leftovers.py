@@ -17,7 +17,7 @@ from holdfast.state.turns import Turns
 from holdfast.steps.windows import Place, Windows
 
 DELETED_COUNT: Final = 1_000
-"""Rows that one turn deletes."""
+"""The maximum number of rows that one turn deletes."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -20,7 +20,8 @@ from holdfast.units import MIB
 
 TAKEN_COUNT: Final = 256
 TAKEN_BYTES: Final = 1 * MIB
-"""What a link takes in one turn; one entry may go beyond. With several steps it takes the less: each costs as much."""
+"""The bytes that a link takes in one turn; a single entry may exceed them. With more steps it takes fewer, because each
+step costs as much again."""
 
 
 @dataclass(slots=True, eq=False)
@@ -71,7 +72,7 @@ class QueueLink:
         self.to = to
         self.is_created = is_created
         self.windows = windows
-        """Of its steps."""
+        """The windows of its steps."""
         self.count_max = max(1, TAKEN_COUNT // max(1, len(windows.steps)))
         self.taken_bytes_max = TAKEN_BYTES // max(1, len(windows.steps))
         self.unshown: tuple[int, int] | None = None
@@ -80,17 +81,17 @@ class QueueLink:
         self.excluded: set[int] = set()
         self.is_stopped = False
         self.ended = False
-        """It was deleted, and goes once nothing is in its hands."""
+        """The link was deleted, and is removed when it holds nothing."""
         self.taken: list[tuple[int, bytes]] = []
-        """Of this turn."""
+        """The entries taken in this turn."""
         self.taken_bytes = 0
         self.moving: Moving | None = None
         self.needs = 0
         """The size of an entry for which there was no room."""
         self.dead_needs = 0
-        """The same of one that is to be a dead letter, whatever its target."""
+        """The same for an entry that is to become a dead letter, whatever the target."""
         self.starved = False
-        """It waits for room in its target."""
+        """The link waits for room in its target."""
         self.moved_total = self.dead_total = self.dropped_total = 0
         self._room = room
         self._took = took
@@ -105,7 +106,7 @@ class QueueLink:
 
     @property
     def queue(self) -> Queue:
-        """Where it waits for memory."""
+        """The queue where it waits for memory."""
         assert self.target is not None
         return self.target
 

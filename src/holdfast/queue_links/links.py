@@ -28,11 +28,11 @@ from holdfast.steps import parsing
 from holdfast.steps.windows import Windows
 
 LINKS_MAX: Final = 256
-"""Links between queues of one node, in each of its virtual hosts."""
+"""The maximum number of links between queues in each virtual host of a node."""
 
 
 GRAIN_MS: Final = 1_000
-"""Windows that are over end in whole seconds: those of many keys in one commit."""
+"""Windows end in whole seconds, so that the windows of many keys end in one commit."""
 
 
 Run = Callable[..., None]
@@ -155,7 +155,7 @@ class QueueLinks:
     # ------------------------------------------------------------------------------------------------ the file
 
     def check(self, wanted: Iterable[LinkConfig]) -> None:
-        """Raises ConfigError if one of them that is new cannot be made; their queues are there."""
+        """Raises ConfigError if one of the new links cannot be made. Their queues exist."""
         new = [config for config in wanted if not self._is_configured(config)]
         for config in new:
             config.validate()
@@ -174,7 +174,7 @@ class QueueLinks:
                 raise ConfigError(f"{where} cannot be made; {full}")
 
     def take_up(self, wanted: Iterable[LinkConfig]) -> None:
-        """These are the links of the file from now on, which were checked."""
+        """Replaces the links of the file by these, which were checked."""
         new = {config.key: config for config in wanted}
         for link in list(self.by_name.values()):
             if not link.is_created and not link.ended and link.config.key not in new:
@@ -225,8 +225,9 @@ class QueueLinks:
                 yield link.moving.reserved_in, len(posts), sum(size for _, size in posts)
 
     def recover(self) -> None:
-        """After a failure: what links took and do not hold is nobody's of theirs, what they hold and did not take goes
-        back; what queues keep room for is counted anew, after `Transactions.recover`."""
+        """After a failure: entries that links have taken and do not hold are released from them, entries that they hold
+        and have not taken are returned, and reserved room is counted again. To be called after
+        `Transactions.recover`."""
         for link in self.by_name.values():
             cursor = link.cursor
             held = {sequence for sequence, item in cursor.acquired.items() if item.consumer is link}

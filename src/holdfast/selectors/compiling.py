@@ -113,7 +113,7 @@ def _comparison(sign: str, left: Node, right: Node) -> Condition:
 
 
 def _text_comparison(equal: bool, read: Reader, text: str) -> Condition:
-    """The usual comparison, without detours."""
+    """A fast form of the usual comparison, of a name with a text."""
 
     def comparison(message: Sections) -> bool | None:
         value = read(message)
@@ -125,7 +125,7 @@ def _text_comparison(equal: bool, read: Reader, text: str) -> Condition:
 
 
 def _exact_comparison(sign: str, read: Reader, number: int) -> Condition:
-    """The same with a number."""
+    """A fast form of the comparison of a name with an exact number."""
     compared = COMPARISONS[sign]
 
     def comparison(message: Sections) -> bool | None:
@@ -140,7 +140,7 @@ def _exact_comparison(sign: str, read: Reader, number: int) -> Condition:
 
 
 def _between(value: Reader, low: Reader, high: Reader, negated: bool) -> Condition:
-    """`>= AND <=`, or `< OR >`: the latter is no negation of the former where the types are unlike."""
+    """`>= AND <=`, or `< OR >`. For different types the second is not the negation of the first."""
     first, second = (operator.lt, operator.gt) if negated else (operator.ge, operator.le)
 
     def between(message: Sections) -> bool | None:

@@ -1,13 +1,13 @@
-"""What is wrong with a selector, and where."""
+"""The error of an invalid selector, with its position."""
 
 from holdfast.lines import one_line
 
 
 class SelectorError(ValueError):
-    """A text that is no selector. Its message is one plain line that ends in the place.
+    """The text is not a valid selector. The message is one line that ends with the position.
 
-    `column`: the place, in characters from 1, line ends counted as characters; one past the last where the text ends
-    too early.
+    `column`: the position in characters from 1, with line ends counted as characters; one past the last if the text
+    ends too early.
     """
 
     def __init__(self, problem: str, column: int) -> None:

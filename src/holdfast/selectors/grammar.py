@@ -14,17 +14,17 @@ if TYPE_CHECKING:
     from lark import Lark, Token
 
 LEVELS_MAX: Final = 64
-"""Parentheses, NOT and signs inside each other."""
+"""The maximum nesting of parentheses, NOT and signs."""
 
 KEYWORDS: Final = frozenset(("NULL", "TRUE", "FALSE", "NOT", "AND", "OR", "BETWEEN", "LIKE", "IN", "IS", "ESCAPE"))
-"""Reserved in any mixture of cases: no name unless it is quoted."""
+"""Reserved words, in upper or lower case. They are names only if quoted."""
 
 CURRENCY: Final = "$\u00a2-\u00a5\u20a0-\u20c0"
 """Currency signs, as part of a character class."""
 NAME_PATTERN: Final = rf"(?:[^\W\d]|[{CURRENCY}])[\w{CURRENCY}]*(?:\.[\w{CURRENCY}]+)*"
 """Java's identifiers, joined by dots: letters, digits, `_` and currency signs."""
 ANNOTATION_PATTERN: Final = r"amqp\.annotation\.[\w$.:-]+"
-"""The one kind of name that may hold hyphens and colons: annotations are called `x-opt-…`."""
+"""The only names that may contain hyphens and colons, because the names of annotations begin with `x-opt-`."""
 
 GRAMMAR: Final = rf"""
 selector: any_of
@@ -90,12 +90,12 @@ _PREFIXES: Final = frozenset(("NOT", "PLUS", "MINUS"))
 
 
 def is_keyword(word: str) -> bool:
-    """True for a reserved word. ASCII alone counts: what other letters become in upper case does not."""
+    """Whether it is a reserved word. Only ASCII letters are compared without regard to case."""
     return word.isascii() and word.upper() in KEYWORDS
 
 
 class _Tokens:
-    """What happens to tokens between lexer and parser: keywords are told from names, and levels are counted."""
+    """Handles tokens between lexer and parser: distinguishes keywords from names, and counts levels."""
 
     always_accept = ()
 

@@ -1,4 +1,4 @@
-"""Maps that are laid out alike: the same keys, and values of the same types and lengths, at the same places.
+"""Layouts of maps: maps with the same keys, and values of the same types and lengths, at the same positions.
 
 Messages of one publisher mostly differ in values alone. What a map looks like is learnt once, as a pattern of its
 bytes; of the next map that fits it the values are read where they are, without a walk over all pairs. A map that fits
@@ -15,13 +15,13 @@ from struct import Struct
 from typing import Any, Final
 
 HEADS: Final = {0xC1: 3, 0xD1: 9}
-"""By the format code of a map (AMQP 1.0 §1.6.23): its bytes with those of size and count."""
+"""Format code of a map (AMQP 1.0 §1.6.23) → the bytes of the format code, size and count."""
 MAP_BYTES_MAX: Final = 1_024
-"""A larger one has no layout."""
+"""A larger map has no layout."""
 LAYOUTS_MAX: Final = 64
-"""The one that was learnt first goes."""
+"""The maximum number of layouts; beyond it the oldest is removed."""
 COST: Final = 256
-"""Learning a layout takes about as long as walking a few dozen maps: so many must have come for each."""
+"""Learning a layout takes about as long as walking a few dozen maps, so this many maps must arrive for each."""
 SAVED_MAX: Final = 16 * COST
 
 _STR8: Final = 0xA1
@@ -30,13 +30,13 @@ Value = Callable[[bytes, int], Any]
 
 
 SINGLES: Final[dict[int, Any]] = {0x40: None, 0x41: True, 0x42: False}
-"""Values that are their format codes; in a layout each may take another's place."""
+"""Values that consist of their format code only; in a layout they are interchangeable."""
 
 NUMBERS: Final = {
     code: (Struct(form).unpack_from, 1 + Struct(form).size)
     for code, form in ((0x54, ">b"), (0x55, ">b"), (0x71, ">i"), (0x81, ">q"), (0x82, ">d"))
 }
-"""Numbers that decode to what Python has: int, long and double (AMQP 1.0 §1.6), and their bytes with the format
+"""Numbers that decode to plain Python types: int, long and double (AMQP 1.0 §1.6) → their bytes with the format
 code."""
 
 
@@ -49,7 +49,7 @@ def _number(unpack: Callable[[bytes, int], tuple[Any, ...]]) -> Value:
 
 
 class Layout:
-    """Where in a map each value is, and what the map's bytes must be for that to be true."""
+    """The positions of the values in a map, and the bytes that a map must have for them to apply."""
 
     __slots__ = ("_fits", "places")
 
@@ -60,7 +60,7 @@ class Layout:
         a string."""
 
     def of(self, data: bytes, at: int, end: int) -> "Laid | None":
-        """The map from `at` to `end`; None if it is laid out otherwise."""
+        """The map from `at` to `end`; None if it does not have this layout."""
         return None if self._fits(data, at, end) is None else Laid(data, at, self.places)
 
 
@@ -75,7 +75,7 @@ class Laid:
         self._places = places
 
     def get(self, name: str) -> Any:
-        """None where it is missing or null."""
+        """The value; None if it is missing or null."""
         place = self._places.get(name)
         if place is None:
             return None
@@ -85,24 +85,24 @@ class Laid:
 
 
 class Layouts:
-    """What was learnt of the maps that came. For one thread; what it answers does not depend on what came before."""
+    """The layouts learnt from earlier maps. For one thread; its answers do not depend on earlier maps."""
 
     __slots__ = ("_by_head", "_saved")
 
     def __init__(self) -> None:
         self._by_head: dict[bytes, Layout] = {}
         self._saved = SAVED_MAX
-        """What learning may cost now, in maps that came."""
+        """The allowance for learning, in maps that have arrived."""
 
     def find(self, data: bytes, at: int, end: int) -> Laid | None:
-        """The map from `at` to `end` by a layout that is known; None if there is none."""
+        """The map from `at` to `end` by a known layout; None if no layout fits."""
         if self._saved < SAVED_MAX:
             self._saved += 1
         layout = self._by_head.get(data[at : at + HEADS.get(data[at], 0)])
         return None if layout is None else layout.of(data, at, end)
 
     def learn(self, data: bytes, at: int, end: int) -> None:
-        """From a map that was walked, and is valid."""
+        """Learns a layout from a valid map that was walked."""
         if self._saved < COST or end - at > MAP_BYTES_MAX:
             return
         self._saved -= COST
@@ -117,7 +117,7 @@ class Layouts:
 
 
 def layout_of(data: bytes) -> Layout | None:
-    """Of a valid map; None where it has a key or a value that no layout has."""
+    """The layout of a valid map; None if it has a key or a value that layouts do not support."""
     at = HEADS[data[0]]
     fits, places = [re.escape(data[:at])], dict[str, tuple[int, int, Value | None]]()
     while at < len(data):

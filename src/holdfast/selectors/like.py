@@ -9,21 +9,21 @@ from collections.abc import Callable
 from typing import Final
 
 TEXT_MAX: Final = 65_536
-"""Characters of a text that is compared with a pattern; of a longer one nobody can say."""
+"""The maximum length of a text that is compared with a pattern; the result for a longer one is unknown."""
 STEPS_MAX: Final = 4_096
-"""The same where a pattern has `_` between two `%`, which takes a step a character."""
+"""The same for a pattern with `_` between two `%`, which takes one step a character."""
 
 Search = Callable[[str, int, int], int]
-"""(text, from, to) → the offset after the first place between that fits, or -1."""
+"""(text, from, to) → the offset after the first match within the range, or -1."""
 
 
 class Pattern:
-    """A pattern that is ready to use. `stepwise`: it has a part that is searched by steps."""
+    """A compiled pattern. `stepwise`: it has a part that is searched character by character."""
 
     __slots__ = ("_first", "_last", "_length", "_searches", "_whole", "stepwise", "text_max")
 
     def __init__(self, pattern: str, escape: str) -> None:
-        """`escape`: one character, or empty. Raises ValueError where it precedes none of `_`, `%` and itself."""
+        """`escape`: one character, or empty. Raises ValueError if it is not followed by `_`, `%` or itself."""
         parts = _split(pattern, escape)
         self._whole = len(parts) == 1
         self._first = _runs(parts[0])
@@ -35,7 +35,7 @@ class Pattern:
         self.text_max = STEPS_MAX if self.stepwise else TEXT_MAX
 
     def matches(self, text: str) -> bool | None:
-        """Whether the whole text fits; None where it has more than `text_max` characters."""
+        """Whether the whole text matches; None if it has more than `text_max` characters."""
         size = len(text)
         if size > self.text_max:
             return None
@@ -73,7 +73,7 @@ def _split(pattern: str, escape: str) -> list[list[str]]:
 
 
 def _runs(part: list[str]) -> tuple[int, list[tuple[int, str]]]:
-    """The length of a part, and (offset, characters) of what it says between the `_`."""
+    """The length of a part, and (offset, characters) of each run of characters between the `_`."""
     runs: list[tuple[int, str]] = []
     for offset, character in enumerate(part):
         if not character:
@@ -86,12 +86,12 @@ def _runs(part: list[str]) -> tuple[int, list[tuple[int, str]]]:
 
 
 def _fits(text: str, at: int, runs: list[tuple[int, str]]) -> bool:
-    """Whether the runs stand in the text, counted from `at`."""
+    """Whether the text contains the runs at their offsets from `at`."""
     return all(text.startswith(run, at + offset) for offset, run in runs)
 
 
 def _search(part: list[str]) -> Search:
-    """How a part between two `%` is found."""
+    """A function that finds a part between two `%`."""
     size = len(part)
     if not any(part):
         return lambda text, at, end: at + size if at + size <= end else -1

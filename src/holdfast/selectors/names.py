@@ -1,8 +1,7 @@
-"""What a name in a selector stands for: a property of the application, or a field or annotation of the message.
-
-Rules of this file: a name that depends on anything but stored data has no meaning here. So each evaluation of a
-selector on one entry gives the same result (docs/adr/0059-selectors.md). JMS names show what Qpid JMS shows,
-`AmqpMessageIdHelper` for the two identifiers.
+"""The meaning of names in selectors: an application property, or a field or annotation of the message. Rules of this
+file: a name that depends on anything other than stored data is invalid. So each evaluation of a selector on one entry
+gives the same result (docs/adr/0059-selectors.md). JMS names show what Qpid JMS shows, `AmqpMessageIdHelper` for the
+two identifiers.
 """
 
 from collections.abc import Callable
@@ -26,8 +25,8 @@ Reader = Callable[[Sections], Any]
 
 @dataclass(frozen=True, slots=True)
 class Property:
-    """`section` of the message that it is in; `read` answers its value, None where it is missing or null, UNDECODABLE
-    where nobody can say."""
+    """`section`: the section of the message that contains it; `read`: returns its value, None if it is missing or null,
+    UNDECODABLE if it cannot be decoded."""
 
     section: str
     read: Reader
@@ -37,7 +36,7 @@ _FIELDS: Final = (
     "message_id", "user_id", "to", "subject", "reply_to", "correlation_id", "content_type", "content_encoding",
     "absolute_expiry_time", "creation_time", "group_id", "group_sequence", "reply_to_group_id",
 )  # fmt: skip
-"""Of the properties, in order (AMQP 1.0 §3.2.4)."""
+"""The fields of the properties, in order (AMQP 1.0 §3.2.4)."""
 
 
 def _field(index: int) -> Reader:
@@ -63,11 +62,11 @@ _MESSAGE_ID: Final = _FIELDS.index("message_id")
 _USER_ID: Final = _FIELDS.index("user_id")
 _CORRELATION_ID: Final = _FIELDS.index("correlation_id")
 _ESCAPED: Final = ("ID:AMQP_BINARY:", "ID:AMQP_UUID:", "ID:AMQP_ULONG:", "ID:AMQP_STRING:", "ID:AMQP_NO_PREFIX:")
-"""Strings that begin like this are shown behind `ID:AMQP_STRING:`."""
+"""Strings with these prefixes are shown with the prefix `ID:AMQP_STRING:`."""
 
 
 def _shown(identifier: Any, no_prefix: str) -> Any:
-    """A message-id or correlation-id as a JMS client shows it; what is none of the four types stays."""
+    """A message-id or correlation-id as a JMS client shows it. A value of any other type is unchanged."""
     if isinstance(identifier, str):
         if not identifier.startswith("ID:"):
             return no_prefix + identifier
@@ -116,7 +115,7 @@ _KNOWN: Final = {
 
 
 def lookup(name: str) -> Property:
-    """What `name` stands for; names are case-sensitive. Raises ValueError, which says why it has no meaning."""
+    """The property that `name` means; names are case-sensitive. Raises ValueError with the reason if it is invalid."""
     known = _KNOWN.get(name)
     if known is not None:
         return known

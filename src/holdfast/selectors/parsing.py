@@ -1,8 +1,8 @@
 """From the text of a selector to its tree.
 
 Rules of this file: the grammar says which words may follow each other; here is what it does not say: which operands an
-operator takes, what names and literals mean. All that is wrong raises SelectorError. No function calls itself, so the
-depth of a text is no matter.
+operator takes, what names and literals mean. Every error is a SelectorError. No function is recursive, so the nesting
+of a text cannot exhaust the stack.
 """
 
 from dataclasses import dataclass
@@ -36,11 +36,12 @@ if TYPE_CHECKING:
     from lark.exceptions import UnexpectedInput
 
 SELECTOR_BYTES_MAX: Final = 4_096
-"""Of a selector, in UTF-8."""
+"""The maximum size of a selector in UTF-8."""
 CANONICAL_BYTES_MAX: Final = 8 * SELECTOR_BYTES_MAX
-"""No canonical text is longer: what grows most is `+9e15`, of five bytes, which becomes twenty-one."""
+"""The maximum size of a canonical text: the worst case is `+9e15`, whose five bytes become twenty-one."""
 STEPWISE_MAX: Final = 16
-"""Patterns of one selector that have `_` between two `%`: each takes a step a character of what it is applied to."""
+"""The maximum number of patterns in a selector with `_` between two `%`: each takes one step a character of the
+text."""
 
 _CONDITION: Final = "a condition"
 _NUMBER: Final = "a number"
@@ -57,7 +58,7 @@ _VALUES: Final = (_NUMBER, _STRING, _BOOLEAN, _NAME)
 
 @dataclass(slots=True)
 class _Operand:
-    """A part of the tree, what it is, where its text begins, and whether that is in parentheses of its own."""
+    """A part of the tree, its kind, the start of its text, and whether it has its own parentheses."""
 
     node: Node
     kind: str
@@ -73,7 +74,7 @@ def _column(token: "Token") -> int:
 
 
 def _operand(child: "_Operand | Token", accepted: tuple[str, ...], operator: str) -> Node:
-    """The node of an operand. SelectorError where its kind is not accepted."""
+    """The node of an operand. SelectorError if its kind is not accepted."""
     assert isinstance(child, _Operand)
     if child.kind not in accepted:
         *others, last = accepted
@@ -100,7 +101,7 @@ def _first_column(children: _Children) -> int:
 
 
 class _Builder:
-    """Makes the tree: a method for each rule of the grammar, called when the rule's parts are there."""
+    """Makes the tree: one method for each rule of the grammar, called when the rule's parts are complete."""
 
     def selector(self, children: _Children) -> Node:
         return _operand(children[0], _CONDITIONS, "a selector")
@@ -301,7 +302,7 @@ _LISTED_MAX: Final = 3
 
 
 def _explained(text: str, error: "UnexpectedInput") -> SelectorError:
-    """What is wrong with words that the grammar does not accept."""
+    """The error for words that the grammar does not accept."""
     token: Token | None = getattr(error, "token", None)
     if token is None:
         at = cast(int, error.pos_in_stream)

@@ -1,7 +1,7 @@
-"""What a selector says of a message. JMS 2.0 §3.8.1.
+"""Predicates: whether a message matches a selector. JMS 2.0 §3.8.1.
 
-Rules of this file: it is the package's surface, with `Sections` and `SelectorError`. A predicate depends on the bytes
-of a message alone, so it gives the same answer whenever it is asked.
+Rules of this file: it is the package's surface, with `Sections` and `SelectorError`. A predicate depends only on the
+bytes of a message, so it always gives the same answer for it.
 """
 
 from typing import Final
@@ -13,7 +13,7 @@ from holdfast.selectors.parsing import CANONICAL_BYTES_MAX, SELECTOR_BYTES_MAX, 
 from holdfast.selectors.sections import Sections
 
 NODES_FREE: Final = 32
-"""Nodes of a selector that cost little beside the look at the message."""
+"""Up to this many nodes a selector costs little compared with reading the message."""
 
 DEAR_NODE_WEIGHT: Final = 5
 """An operation of arithmetic, or a LIKE, takes the time of so many other nodes more; a node takes about as long as 64
@@ -36,10 +36,10 @@ class Predicate:
         self.sections = frozenset([node.property.section for node in tree.walk(root) if isinstance(node, tree.Name)])
         self.weight = _weight(root)
         self.value = condition(root)
-        """Of a message: True, False, or None for UNKNOWN."""
+        """The value for a message: True, False, or None for UNKNOWN."""
 
     def matches(self, message: Sections) -> bool:
-        """True for TRUE alone: what is UNKNOWN does not match."""
+        """Whether the value is TRUE; UNKNOWN does not match."""
         return self.value(message) is True
 
     def __repr__(self) -> str:

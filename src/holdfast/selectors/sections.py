@@ -1,7 +1,7 @@
-"""The sections of a message that selectors look into, decoded when they are asked for. AMQP 1.0 §3.2.
+"""The sections of a message that selectors read, decoded on demand. AMQP 1.0 §3.2.
 
-Rules of this file: nothing in a message raises. What cannot be decoded is UNDECODABLE, which is neither null nor a
-value. Work and memory are bounded by the size of the payload, and by PAIRS_MAX; the body is never looked at.
+Rules of this file: no content of a message raises. A value that cannot be decoded is UNDECODABLE, which is neither null
+nor a value. Work and memory are bounded by the size of the payload, and by PAIRS_MAX; the body is never looked at.
 """
 
 from struct import error as StructError
@@ -23,18 +23,18 @@ from holdfast.errors import RemoteProtocolError
 from holdfast.selectors.layouts import NUMBERS, SINGLES, Laid, Layouts
 
 PAIRS_MAX: Final = 16_384
-"""Of a map of properties or annotations; one with more is not decoded."""
+"""The maximum number of pairs in a map of properties or annotations; a map with more is not decoded."""
 FIELDS_MAX: Final = 13
-"""Of the properties (§3.2.4), the longest list that is read here."""
+"""The number of fields of the properties (§3.2.4), the longest list that is read here."""
 PRIORITY_DEFAULT: Final = 4
 
 _DESCRIPTOR_BYTES_MAX: Final = 64
 _SINGLE_MAX: Final = 0xBF
-"""Format codes up to this, apart from 0 and 0x45, are of single values."""
+"""Format codes up to this one, except 0 and 0x45, mean single values."""
 
 
 class _Undecodable:
-    """Stands for a value that nobody can tell, and for a map of such values."""
+    """Represents a value that cannot be decoded, and a map of such values."""
 
     __slots__ = ()
 
@@ -46,7 +46,7 @@ class _Undecodable:
 
 
 class _Compound:
-    """Stands for a list, a map, an array or a described value: there, and equal to nothing."""
+    """Represents a list, map, array or described value: it exists, and equals nothing."""
 
     __slots__ = ()
 
@@ -117,7 +117,7 @@ class Sections:
         return self._priority
 
     def property_field(self, index: int) -> Any:
-        """A field of the properties, None where it is null or missing; see COMPOUND and UNDECODABLE."""
+        """A field of the properties; None if it is null or missing. See COMPOUND and UNDECODABLE."""
         fields = self._properties
         if fields is None:
             fields = self._properties = self._fields(PROPERTIES)
@@ -171,7 +171,7 @@ class Sections:
         return _read_map(self._payload, *places[code])
 
     def _locate(self) -> dict[int, tuple[int, int]]:
-        """Finds the sections up to the body, by their sizes: where the value of each begins and ends."""
+        """Finds the sections up to the body by their sizes: the start and the end of each section's value."""
         places: dict[int, tuple[int, int]] = {}
         self._places = places
         payload, size = self._payload, len(self._payload)
@@ -206,7 +206,7 @@ class Sections:
         return places
 
     def _take_header(self, fields: list[Any] | _Undecodable) -> None:
-        """Of the header (§3.2.1) the first two fields."""
+        """Reads the first two fields of the header (§3.2.1)."""
         if isinstance(fields, _Undecodable):
             self._durable = self._priority = fields
             return
@@ -269,7 +269,7 @@ def _read_map(data: bytes, at: int, end: int) -> Map:
 
 
 def _read_pairs(data: bytes, at: int, end: int, count: int) -> Map:
-    """The `count` items, keys and values, from `at` to `end`. Keys that are no names are passed over."""
+    """The `count` items, keys and values, from `at` to `end`. Keys that are not names are ignored."""
     if count & 1 or count > 2 * PAIRS_MAX:
         return UNDECODABLE
     pairs: dict[str, Any] = {}

@@ -1,6 +1,6 @@
-"""How literals and names are spelled. JMS 2.0 §3.8.1.1, and the Java syntax that it refers to.
+"""The syntax of literals and names. JMS 2.0 §3.8.1.1, and the Java syntax that it refers to.
 
-Rules of this file: what cannot be read raises ValueError, whose text says why; the place is the caller's.
+Rules of this file: invalid text raises ValueError with the reason; the caller adds the position.
 """
 
 import math
@@ -12,9 +12,9 @@ from holdfast.amqp.wire.types import Float
 from holdfast.selectors.grammar import ANNOTATION_PATTERN, CURRENCY, NAME_PATTERN, is_keyword
 
 EXACT_MAX: Final = 2**63 - 1
-"""Java's long."""
+"""The end of the range of Java's long."""
 _DIGITS_MAX: Final = 64
-"""Of an exact literal without leading zeros; the largest in range has 21, in octal."""
+"""The maximum number of digits of an exact literal without leading zeros; the largest in range has 21, in octal."""
 _SINGLE: Final = struct.Struct(">f")
 _CURRENCY: Final = re.compile(f"[{CURRENCY}]")
 _NAME: Final = re.compile(NAME_PATTERN)
@@ -40,7 +40,7 @@ def exact(text: str) -> int:
 
 
 def approximate(text: str) -> float:
-    """An approximate literal: a double, or a Float where it ends in F. One that is too large, or that is not zero and
+    """An approximate literal: a double, or a Float if it ends in F. One that is too large, or that is not zero and
     becomes zero, is out of range (Java Language Specification §3.10.2)."""
     digits = text.rstrip("fFdD")
     value = float(digits)
@@ -53,7 +53,7 @@ def approximate(text: str) -> float:
 
 
 def single(value: float) -> Float:
-    """Rounded to 32 bits; infinite where it is too large."""
+    """The number rounded to 32 bits; infinite if it is too large."""
     try:
         return Float(_SINGLE.unpack(_SINGLE.pack(value))[0])
     except OverflowError:
@@ -61,7 +61,7 @@ def single(value: float) -> Float:
 
 
 def unquote(text: str) -> str:
-    """What stands between quotes of one kind; two in it are one."""
+    """The text between quotes of one kind; two quotes in it mean one."""
     quote = text[0]
     return text[1:-1].replace(quote + quote, quote)
 

@@ -24,7 +24,7 @@ class Literal:
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """What a message says under a name."""
+    """The value that a message has under a name."""
 
     text: str
     property: Property
@@ -32,7 +32,7 @@ class Name:
 
 @dataclass(frozen=True, slots=True)
 class Signed:
-    """A sign before what is no literal."""
+    """A sign before an operand that is not a literal."""
 
     sign: str
     operand: "Node"
@@ -76,8 +76,8 @@ class In:
 
 @dataclass(frozen=True, slots=True)
 class Like:
-    """`escape` is one character, or empty where there is none. `matcher` is the pattern, ready to use, `column` where
-    it stands in the text."""
+    """`escape` is one character, or empty if there is none. `matcher` is the compiled pattern, `column` its position in
+    the text."""
 
     name: Name
     pattern: str
@@ -89,7 +89,7 @@ class Like:
 
 @dataclass(frozen=True, slots=True)
 class IsNull:
-    """Whether a message says nothing under a name."""
+    """Whether a message has no value under a name."""
 
     name: Name
     negated: bool
@@ -162,13 +162,13 @@ def canonical(node: Node) -> str:
 
 
 def _within(node: Node, precedence: int) -> str:
-    """With parentheses, where the node binds less than it has to."""
+    """The text, in parentheses if the node has a lower precedence than required."""
     text, own = _write(node)
     return text if own >= precedence else f"({text})"
 
 
 def _write(node: Node) -> tuple[str, int]:
-    """The text, and how strongly it binds."""
+    """The text, and its precedence."""
     match node:
         case Literal(value):
             return _literal(value), _SIGN
@@ -221,7 +221,7 @@ def _string(text: str) -> str:
 
 
 def _name(text: str) -> str:
-    """Quoted where it has to be."""
+    """The name, quoted if necessary."""
     if is_plain_name(text):
         return text
     return '"' + text.replace('"', '""') + '"'

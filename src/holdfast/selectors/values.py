@@ -1,8 +1,8 @@
 """Comparison and arithmetic of values as messages have them. JMS 2.0 §3.8.1.2.
 
-Rules of this file: None is UNKNOWN, for results as for operands; UNDECODABLE as operand is UNKNOWN too. Unlike types
-compare FALSE. Numbers are promoted as Java does it: to double where one of them is a double, else to 32 bits where one
-is a float, else they are exact and results have 64 bits. Nothing raises.
+Rules of this file: None is UNKNOWN, for results as for operands; UNDECODABLE as operand is UNKNOWN too. Comparisons of
+different types are FALSE. Numbers are promoted as in Java: to double if one of them is a double, otherwise to 32 bits
+if one is a float; otherwise they are exact and results have 64 bits. Nothing raises.
 """
 
 import math
@@ -41,7 +41,7 @@ KINDS: Final[dict[type, int]] = {
     type(None): ABSENT, type(UNDECODABLE): ABSENT, type(COMPOUND): OTHER, bytes: OTHER, UUID: OTHER,
     str: TEXT, Symbol: TEXT, Char: TEXT, bool: TRUTH, float: DOUBLE, Float: SINGLE,
 } | dict.fromkeys((int, Ubyte, Ushort, Uint, Ulong, Byte, Short, Int, Long, Timestamp), EXACT)  # fmt: skip
-"""By the type that the codec gives a value. What is not listed, decimals, is OTHER."""
+"""Type of the decoded value → kind. Types that are not listed (decimals) are OTHER."""
 
 COMPARISONS: Final[dict[str, Callable[[Any, Any], bool]]] = {
     "=": operator.eq, "<>": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
@@ -55,7 +55,7 @@ def kind_of(value: Any) -> int:
 
 
 def _promoted(value: Any, kind: int) -> Any:
-    """A number as one of the greater of two kinds."""
+    """A number converted to the greater of two kinds."""
     if kind == DOUBLE:
         return float(value)
     return single(float(value)) if kind == SINGLE else value
@@ -77,7 +77,8 @@ def compare(compared: Callable[[Any, Any], bool], left: Any, right: Any) -> bool
 
 
 def calculate(sign: str, left: Any, right: Any) -> Any:
-    """`left sign right`, for + - * /; None where one is no number, for `/ 0`, and where the result is out of range."""
+    """`left sign right`, for + - * /; None if an operand is not a number, for `/ 0`, and if the result is out of
+    range."""
     kind, other = KINDS.get(type(left), OTHER), KINDS.get(type(right), OTHER)
     if kind < EXACT or other < EXACT:
         return None
@@ -101,7 +102,7 @@ def calculate(sign: str, left: Any, right: Any) -> Any:
 
 
 def signed(sign: str, value: Any) -> Any:
-    """The value of a number behind a sign; None of anything else."""
+    """The value of a number with a sign; None for anything else."""
     kind = KINDS.get(type(value), OTHER)
     if kind < EXACT:
         return None

@@ -21,7 +21,7 @@ class Fault(RemoteProtocolError):
 
     @property
     def error(self) -> Error:
-        """As the peer is told."""
+        """The error that is sent to the peer."""
         return Error(Symbol(self.condition), self.description)
 
 

@@ -49,18 +49,18 @@ class Link:
         self.local_attach: Attach | None = None
         self.remote_attach: Attach | None = None
         self.terms_bytes = 0
-        """What the peer's attach holds in memory, counted until the peer has detached."""
+        """The memory of the peer's attach, in bytes; counted until the peer has detached."""
         self.attach_sent = False
         self.detach_sent = False
         self.detach_received = False
         self.over = False
         """LinkDetached was emitted."""
         self.closed = False
-        """It told that the link is gone for good; else it may be resumed (§2.6.4, §2.6.5)."""
+        """The detach closed the link; otherwise the link may be resumed (§2.6.4, §2.6.5)."""
         self.error: Error | None = None
-        """Why it is over, where that was said."""
+        """The error of the detach, if it had one."""
         self.closed_by_peer = False
-        """The peer was first to close it: not lost, not ended by us, not by a fault of either."""
+        """The peer closed the link first: it was not lost, not ended by us, and there was no fault."""
         self.refused = False
         """The peer answered our attach with a null terminus; its detach follows."""
 
@@ -271,7 +271,7 @@ class Link:
         return self._take_unsettled()
 
     def stop(self) -> None:
-        """Nothing more is sent on it, and the received part of an unfinished delivery is dropped."""
+        """Stops sending on the link, and drops the received part of an unfinished delivery."""
         raise AssertionError("a link is a Sender or a Receiver")
 
     def _attached(self, attach: Attach) -> None:
@@ -282,5 +282,5 @@ class Link:
 
 
 def message_size_limit(attach: Attach | None) -> int | None:
-    """The peer's max-message-size in bytes; 0 and null both mean that it names none (§2.7.3)."""
+    """The peer's max-message-size in bytes; 0 and null both mean no limit (§2.7.3)."""
     return None if attach is None else attach.max_message_size or None

@@ -13,7 +13,7 @@ from holdfast.amqp.wire.performatives import Transfer
 from holdfast.errors import LocalProtocolError
 
 UNKNOWN_BYTES: Final = 1 << 63
-"""The length of a delivery that is not known before its end: longer than any."""
+"""The length of a delivery whose length is unknown until its end: greater than any real length."""
 
 
 class OutgoingOwner(DeliveryPort, Protocol):
@@ -23,10 +23,10 @@ class OutgoingOwner(DeliveryPort, Protocol):
     def session(self) -> OutgoingPort: ...
 
     def forget_delivery(self, delivery_id: int) -> None:
-        """Its outcome will not arrive any more."""
+        """Forgets the delivery: it is settled, so no outcome will arrive."""
 
     def finished(self, outgoing: "Outgoing") -> None:
-        """The last frame of it was written: the link is free for the next delivery."""
+        """The delivery's last frame was written: the link may send the next delivery."""
 
 
 class Outgoing:
@@ -46,7 +46,7 @@ class Outgoing:
         self.delivery_id = delivery_id
         self._length_known = length < UNKNOWN_BYTES
         self.left = length
-        """Bytes of the delivery that were not fed yet."""
+        """Bytes of the delivery that have not been fed yet."""
         self.over = False
         self._aborted = False
         self._ahead = bytearray()
@@ -67,7 +67,7 @@ class Outgoing:
 
     @property
     def hungry(self) -> bool:
-        """Whether it holds less than a frame, and more bytes are to come."""
+        """Whether it has less than a frame to write, and the delivery has more bytes."""
         return self.left > 0 and not self._aborted and len(self._ahead) < self.sender.session.connection.frame_size_out
 
     def feed(self, data: bytes) -> None:
@@ -102,8 +102,8 @@ class Outgoing:
         return written
 
     def abort(self) -> None:
-        """Aborts the delivery (§2.6.14); the next `flush` with an open window tells the peer. On our side it is
-        settled, so that its outcome will not arrive any more.
+        """Aborts the delivery (§2.6.14); the next `flush` with an open window sends this to the peer. On our side the
+        delivery is settled, so no outcome will arrive.
         """
         if self.over or self._aborted:
             return

@@ -6,7 +6,7 @@ Rules of this file: a receiver keeps one such delivery at a time.
 from typing import Any, Final
 
 APART_BYTES: Final = 4_096
-"""A part of so many bytes is kept as it came until the delivery is whole."""
+"""A part of at least this size is kept as a separate object until the delivery is complete."""
 
 
 class Partial:
@@ -26,16 +26,16 @@ class Partial:
         self.settled = False
         self.state: Any = None
         self.parts: list[bytes | bytearray] = []
-        """What was not handed on yet; small ones joined, or a peer's empty and tiny frames would cost more than they
-        bring."""
+        """Payload that was not handed on yet. Small parts are joined: an object for each tiny frame would cost more
+        memory than the frame has bytes."""
         self.kept_bytes = 0
         """Bytes of `parts`."""
         self.frames = 0
         self.held_bytes = 0
-        """What it holds of the connection's `partial_bytes`."""
+        """Its share of the connection's `partial_bytes`."""
         self.size = 0
         self.passed_over = False
-        """It is settled already: further bytes of it are dropped."""
+        """The delivery is settled already: its further bytes are dropped."""
         self.streamed = False
         """A part of it was handed on."""
 

@@ -52,7 +52,8 @@ class Receiver(Link):
         self.tells_begin = False
         """Whether `DeliveryBegun` events are produced."""
         self.vital = False
-        """What is unfinished of it is held whatever the connection's other links hold: `size_max` alone bounds it."""
+        """An unfinished delivery on this link is kept whatever the connection's other links hold: only `size_max`
+        bounds it."""
 
     def grant(self, credit: int, *, drain: bool = False) -> None:
         """Set the link's credit, in deliveries from now on; 0 stops the peer, `drain` makes it use or return it."""

@@ -38,7 +38,7 @@ class ResumeAction(Enum):
     FORGET = "forget"
     """Nothing is sent: the other side has settled it."""
     AWAIT = "await"
-    """Nothing is known yet: the sender's transfer, or a complete map, will tell."""
+    """Not decided yet: it depends on the sender's transfer, or on a complete map."""
 
 
 class Step(NamedTuple):
@@ -133,4 +133,4 @@ def fit(attach: Attach, bytes_max: int) -> None:
 
 
 _MAP_HEAD_BYTES: Final = 32
-"""What the heads of the map and of the list grow by, at most, and handle and max-message-size, which come later."""
+"""The maximum growth of the heads of map and list, plus handle and max-message-size, which are added later."""

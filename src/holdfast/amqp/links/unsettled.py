@@ -74,7 +74,8 @@ class UnsettledDeliveries(Link):
     # ------------------------------------------------------------------------------------- for the session
 
     def forget_delivery(self, delivery_id: int) -> None:
-        """Its outcome will not arrive any more. Does nothing if it has arrived."""
+        """Forgets a delivery that was settled, so that no outcome will arrive. Does nothing if the outcome has
+        arrived."""
         if self.unsettled.pop(delivery_id, self) is not self:
             del self._owners[delivery_id]
 

@@ -1,4 +1,4 @@
-"""What a login is, for either side: the exchange of one mechanism, and what the server's has to know.
+"""A login at either side: the exchange of one mechanism, and what the server's exchange must know.
 
 Rules of this file: an exchange knows responses and challenges, not the frames that carry them (sasl.py). A server's
 keeps nothing of a response that raised an error: if the login has to wait, the response is read again. Who may log in
@@ -16,21 +16,22 @@ class Known(Protocol):
     """What a server keeps of a user's password."""
 
     def verify(self, password: str) -> bool:
-        """Whether it is that password; in constant time, as far as it fits."""
+        """Whether it is that password. Takes the same time whether or not it is, as far as possible."""
 
     def keys(self, mechanism: str) -> Keys:
-        """What a mechanism of SCRAM needs."""
+        """The keys for a SCRAM mechanism."""
 
 
 Proof = Callable[[Known], bool]
-"""Whether the client has shown to know the password of which this is kept."""
+"""A test whether the client has proved that it knows the password behind this `Known`."""
 Authenticate = Callable[[str, str | None, Proof | None], bool]
 """(mechanism, user, proof) → may enter. User and proof are None for ANONYMOUS, proof for EXTERNAL. Raises LoginWaits,
 LoginNotChecked."""
 
 
 class LoginWaits(Throttled):
-    """The login must be checked later, on the scale of the connection's `now`: the same frame is read again then."""
+    """The login is checked later, at a time on the scale of the connection's `now`: the same frame is read again
+    then."""
 
     def __init__(self, at: float) -> None:
         super().__init__()
@@ -45,13 +46,14 @@ class LoginNotChecked(Exception):
 
 
 class Unproven(Exception):
-    """The server's answer is not of one that knows the password, or asks for more than a client does."""
+    """The server's answer does not prove that it knows the password, or it asks for more iterations than a client
+    does."""
 
 
 class Side(NamedTuple):
-    """What a login at a server may need. `certified_user`: whose certificate the client has shown. `nonce`: random text
-    of this connection. `keys`: (mechanism, user) → those of that user; of a user who is none those of nobody, which
-    tell nothing."""
+    """What a login at a server may need. `certified_user`: the user of the certificate that the client presented.
+    `nonce`: random text of this connection. `keys`: (mechanism, user) → the user's keys; for an unknown user made-up
+    keys, so that a client cannot learn which users exist."""
 
     authenticate: Authenticate
     certified_user: str | None = None
@@ -67,8 +69,8 @@ class ServerExchange(Protocol):
     evidence: bytes | None
 
     def respond(self, response: bytes | None) -> bytes | bool:
-        """The next challenge, or whether the login succeeds. `response`: of its sasl-init, None where it has none; then
-        those to our challenges. Raises what Authenticate does."""
+        """The next challenge, or whether the login succeeds. `response`: first that of the sasl-init, or None if it has
+        none; then the answers to our challenges. Raises what Authenticate does."""
 
 
 class ClientExchange(Protocol):
@@ -81,7 +83,7 @@ class ClientExchange(Protocol):
         """The response to a challenge; None where none is expected. Raises Unproven."""
 
     def entered(self, evidence: bytes | None) -> None:
-        """The server has let us in, and said this of itself. Raises Unproven."""
+        """The server has accepted the login, with this additional data. Raises Unproven."""
 
 
 class Credentials(NamedTuple):

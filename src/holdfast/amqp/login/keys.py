@@ -17,20 +17,20 @@ SHA_512: Final = "SCRAM-SHA-512"
 HASHES: Final = {SHA_512: "sha512", SHA_256: "sha256"}
 """By mechanism, the better one first."""
 ITERATIONS: Final = 10_000
-"""For new keys. RFC 7677 asks for 4,096 at least; more slows down an attacker who has stolen the keys, and each
+"""For new keys. RFC 7677 asks for at least 4,096; more slow down an attacker who has stolen the keys, but also each
 login."""
 ITERATIONS_MIN: Final = 4_096
 ITERATIONS_MAX: Final = 100_000
-"""What is accepted of others: a client computes as often as the server says, and does nothing else meanwhile."""
+"""The maximum that a client accepts: it computes as many iterations as the server says, and is blocked meanwhile."""
 SALT_BYTES: Final = 16
 SALT_BYTES_MAX: Final = 128
 SALTED_MAX: Final = 64
 KEPT_MAX: Final = 4_096
-"""Of the keys of passwords that are kept as they are; past so many they are derived anew."""
+"""How many derived keys of plain-text passwords are cached; beyond that they are derived again."""
 
 
 class Keys(NamedTuple):
-    """Of one password and one hash. `server_key` proves to a client that the server knows it."""
+    """The keys of one password and one hash. `server_key` proves to a client that the server knows it."""
 
     salt: bytes
     iterations: int
@@ -48,12 +48,13 @@ def salted(mechanism: str, password: str, salt: bytes, iterations: int) -> bytes
 
 @lru_cache(maxsize=SALTED_MAX)
 def salted_again(mechanism: str, password: str, salt: bytes, iterations: int) -> bytes:
-    """The same for who logs in again and again, at servers whose salts stay: a node's neighbours."""
+    """The same, cached: for a client that logs in often at servers whose salts stay the same, such as a node's
+    neighbours."""
     return salted(mechanism, password, salt, iterations)
 
 
 def client_key(mechanism: str, salted_password: bytes) -> bytes:
-    """ClientKey: who has it logs in."""
+    """ClientKey: anyone who has it can log in."""
     return digest(salted_password, b"Client Key", HASHES[mechanism])
 
 
@@ -80,7 +81,7 @@ def fits(mechanism: str, keys: Keys, password: str) -> bool:
 
 
 class Clear(NamedTuple):
-    """A password that is kept as it is, for example in a file of the node; `salt` is for SCRAM."""
+    """A password in plain text, for example from a file of the node; `salt` is for SCRAM."""
 
     password: str
     salt: bytes = bytes(SALT_BYTES)
@@ -93,7 +94,7 @@ class Clear(NamedTuple):
         return compare_digest(self.password.encode(), password.encode())
 
     def keys(self, mechanism: str) -> Keys:
-        """Those of SCRAM."""
+        """The keys for SCRAM."""
         return _derived(mechanism, self.password, self.salt)
 
 

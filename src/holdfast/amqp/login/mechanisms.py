@@ -44,7 +44,7 @@ class _Once:
         return None
 
     def entered(self, evidence: bytes | None) -> None:
-        """There is nothing to prove."""
+        """Does nothing: these mechanisms give the client no proof of the server."""
 
 
 class _AnonymousServer:
@@ -81,7 +81,7 @@ class _PlainServer:
 
 
 class _ExternalServer:
-    """The user is whose certificate the client has shown; what it says to be must be the same, or nothing."""
+    """The user is that of the certificate which the client presented; a user that the client names must be the same."""
 
     def __init__(self, side: Side) -> None:
         self.user: str | None = None

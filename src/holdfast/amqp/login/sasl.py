@@ -30,10 +30,10 @@ SYS: Final = 2
 SYS_TEMP: Final = 4
 """Outcome codes, §5.3.3.6. After SYS and SYS_TEMP the same login may succeed later."""
 _TEMPORARY: Final = frozenset((conditions.INTERNAL_ERROR, conditions.RESOURCE_LIMIT_EXCEEDED))
-"""A login that ends with one of these says nothing of its user."""
+"""Conditions of a login that failed for another reason than the user or the password."""
 
 EVIDENCE_BYTES_MAX: Final = 1_024
-"""Bytes of a server's text about itself."""
+"""The maximum size of the additional data in a server's outcome."""
 USER_CHARACTERS_MAX: Final = 100
 """Characters of a name from a peer that has not logged in, in a text."""
 
@@ -67,18 +67,18 @@ class ServerSasl:
     )
 
     def __init__(self, mechanisms: tuple[str, ...], authenticate: Authenticate | None, side: Side) -> None:
-        """Of `side` all but its `authenticate` counts."""
+        """`side`: everything but its `authenticate` is used."""
         self._side = side._replace(authenticate=authenticate or _anyone)
         self._mechanisms = tuple(
             name for name in mechanisms if name in anyone(authenticate) and MECHANISMS[name].may_enter(self._side)
         )
         self._exchange: ServerExchange | None = None
-        """Set once the client has a challenge of it to answer."""
+        """Set once the client has been sent a challenge."""
         self.done = False
         self.failed = False
         self.user: str | None = None
         self.hostname: str | None = None
-        """For which host the client logs in, as it says."""
+        """The host name that the client gives in its sasl-init."""
         self.mechanism: str | None = None
         self.condition = conditions.UNAUTHORIZED_ACCESS
         self.reason = "the login failed"

@@ -1,11 +1,12 @@
-"""SASLprep: the one form of a password, however a keyboard made it. RFC 4013, with the tables of RFC 3454.
+"""SASLprep: one normal form of a password, whichever equivalent characters a keyboard produced. RFC 4013, with the
+tables of RFC 3454.
 
 Rules of this file: pure. Unicode's tables are loaded for a text that is not ASCII, and for no other.
 """
 
 
 def prepared(text: str) -> bytes:
-    """The text in its one form, in UTF-8; one that RFC 4013 does not allow stays as it is, and works."""
+    """The text in its normal form, in UTF-8. A text that RFC 4013 does not allow is used unchanged."""
     if text.isascii():
         return text.encode()
     found = _prepared(text)
@@ -13,7 +14,7 @@ def prepared(text: str) -> bytes:
 
 
 def _prepared(text: str) -> str | None:
-    """None for a text that may not be one (§2.3 to §2.5)."""
+    """None for a text that RFC 4013 does not allow (§2.3 to §2.5)."""
     import stringprep as tables
     from unicodedata import ucd_3_2_0
 

@@ -17,7 +17,7 @@ from holdfast.amqp.login.keys import HASHES, ITERATIONS_MAX, ITERATIONS_MIN, SAL
 MESSAGE_BYTES_MAX: Final = 2_048
 NONCE_CHARACTERS_MAX: Final = 256
 _NO_BINDING: Final = ("n", "y")
-"""The client can bind no channel, or thinks that we cannot: right, both."""
+"""The client does not support channel binding, or thinks that the server does not. Both are acceptable."""
 
 
 class Malformed(ValueError):
@@ -33,7 +33,7 @@ class ServerScram:
         self._mechanism = mechanism
         self._side = side
         self._first = ""
-        """What both said before the client's last message; empty until then."""
+        """Both sides' first messages, once the client's last message is expected; empty until then."""
         self._header = ""
         self._nonce = ""
         self._keys: keys.Keys | None = None
@@ -104,7 +104,7 @@ class ClientScram:
         user = (given.user or "").replace("=", "=3D").replace(",", "=2C")
         self._bare = f"n={user},r={given.nonce}"
         self._evidence: bytes | None = None
-        """What the server has to say at the end."""
+        """What the server must send at the end."""
         self._is_proven = False
 
     def first(self) -> bytes:

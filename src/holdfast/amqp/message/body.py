@@ -31,7 +31,7 @@ _TEXT: Final = {0xA1: 1, 0xB1: 4}
 
 
 class _Incomplete(Exception):
-    """The next bytes decide."""
+    """More bytes are needed."""
 
 
 class BodyReader:
@@ -41,7 +41,8 @@ class BodyReader:
         self.head: Message | None = None
         """None until the body begins, or the message ends."""
         self.head_bytes = b""
-        """Those sections as they came; where the message turned out to be none, those that were whole."""
+        """The sections of the head as they arrived; if the message turned out to be invalid, those that were
+        complete."""
         self._pending = bytearray()
         self._left = 0
         """Bytes of the body's section that are still to come."""
@@ -86,7 +87,7 @@ class BodyReader:
             self._begin_body()
 
     def _next_section(self) -> None:
-        """Takes the next section's start off `_pending`; one of the head stays, until the body begins."""
+        """Removes the start of the next section from `_pending`; a section of the head stays until the body begins."""
         code, at = self._descriptor(self._at)
         constructor = self._byte(at)
         if self._sections >= SECTIONS_MAX:

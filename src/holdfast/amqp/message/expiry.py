@@ -10,15 +10,15 @@ from holdfast.amqp.message.message import PROPERTIES, section_at
 from holdfast.errors import RemoteProtocolError
 
 PLACE: Final = 8
-"""Of the field in the list: fields before it are passed over."""
+"""The index of the field in the list: the fields before it are skipped."""
 TIME_MAX: Final = 2**63 - 1
 _TIMESTAMP: Final = 0x83
 _ONE_BYTE, _FOUR_BYTES, _NONE = 0, -1, -2
 
 
 def _step(form: int) -> int:
-    """From a value's constructor to the next value (§1.6.26); else how wide the size is that follows, or that none can
-    be passed over."""
+    """The bytes from a value's constructor to the next value (§1.6.26). For a value of variable width a mark for
+    the width of its size field; _NONE if the value cannot be skipped."""
     kind = form >> 4
     if kind < 4:
         return _NONE
@@ -29,8 +29,8 @@ _STEPS: Final = tuple(map(_step, range(256)))
 
 
 def expiry_of(data: bytes | memoryview, at: int) -> int:
-    """When a message expires whose bare part begins at `at`, in ms since the epoch: from 1 to TIME_MAX, or 0 if it does
-    not say. IndexError if more bytes of it are needed."""
+    """The expiry time, in ms since the epoch, of a message whose bare part begins at `at`: from 1 to TIME_MAX, or 0 if
+    it has none. IndexError if more bytes of it are needed."""
     if data[at] or data[at + 1] != 0x53:
         try:
             code, at = section_at(bytes(data), at)

@@ -27,10 +27,10 @@ from holdfast.amqp.wire.forms import DEPTH_MAX
 from holdfast.errors import RemoteProtocolError
 
 HEAD_BYTES_MAX: Final = 256
-"""From where a section begins to its value's constructor: descriptors, of the section and of its value."""
+"""The maximum distance from a section's start to its value's constructor: the descriptors of the section and value."""
 
 STARTS_MAX: Final = 1_024
-"""Sizes of payloads of which it is remembered how they begin."""
+"""For how many sizes of payload the start is cached."""
 
 NAMES: Final = {
     HEADER: "header", DELIVERY_ANNOTATIONS: "delivery-annotations", MESSAGE_ANNOTATIONS: "message-annotations",
@@ -54,7 +54,7 @@ def _after(code: int) -> frozenset[int]:
 
 
 _EARLY: Final = 0x100
-"""Set in what stands for the section before, where the footer came before the body (CLIENTS 41)."""
+"""A flag in the code of the section before: the footer came before the body (CLIENTS 41)."""
 _NEXT: Final = {code: _after(code) for code in (_START, *NAMES)} | {
     FOOTER | _EARLY: _BODIES, DATA | _EARLY: frozenset((DATA,)), SEQUENCE | _EARLY: frozenset((SEQUENCE,)),
     VALUE | _EARLY: frozenset(),
@@ -72,7 +72,7 @@ counts their number of elements too."""
 _USUAL: Final = {
     code << 8 | form: sizes for code, (_, forms) in _FORMS.items() for form, sizes in forms.items() if sizes[0]
 } | {VALUE << 8 | 0xA1: (1, 0), VALUE << 8 | 0xB1: (4, 0)}  # fmt: skip
-"""The same of what comes in its thousands, by section code and constructor."""
+"""The same for the usual encodings, by section code and constructor."""
 _WIDTHS: Final = (None, None, None, None, 0, 1, 2, 4, 8, 16)
 """By the first half of a constructor: bytes of a value of a fixed width (§1.6); of all others the size comes first."""
 
@@ -95,7 +95,7 @@ def fault(payload: bytes | memoryview, at: int = 0) -> str | None:
 
 
 def _unfinished(end: int, size: int, base: int) -> RemoteProtocolError:
-    """Of a message of `size` bytes behind `base`, in which sections were found up to `end`."""
+    """The fault of a message of `size` bytes after `base`, in which sections were found up to `end`."""
     if end < size:
         return malformed(f"byte {base + end}: the message ends in the head of a section")
     return malformed(f"byte {base + size}: the message ends, {end - size} bytes before its last section does")
@@ -103,7 +103,7 @@ def _unfinished(end: int, size: int, base: int) -> RemoteProtocolError:
 
 @lru_cache(STARTS_MAX)
 def data_starts(head: bytes, size: int) -> tuple[bytes, ...]:
-    """How a payload of `size` bytes begins that is `head` and one data section, which ends where it does."""
+    """The first bytes of a payload of `size` bytes that consists of `head` and one data section."""
     left = size - len(head)
     starts = []
     if 5 <= left < 5 + 256:
@@ -122,9 +122,9 @@ class Framing:
         self._at = 0
         """Bytes of the message before `_pending`."""
         self._left = 0
-        """Of the section that is under way."""
+        """Bytes of the current section that are still to come."""
         self._pending = b""
-        """The beginning of the next one, too short to say how long it is."""
+        """The start of the next section, while it is too short to contain the section's size."""
         self._before = _START
         self._sections = 0
 

@@ -34,7 +34,7 @@ SECTION_SYMBOLS: Final = {
 _BODIES: Final = (DATA, SEQUENCE, VALUE)
 
 SECTION_BYTES_MAX: Final = 1 << 24
-"""What is decoded of a section before the bare message, where the caller names no bound."""
+"""The default maximum size of a section before the bare message that is decoded."""
 SECTIONS_MAX: Final = 1 << 16
 """Sections of one message (data sections, mostly)."""
 
@@ -54,7 +54,7 @@ _BARE_ONLY: Final = Sections(None, None, _NONE, 0)
 _BARE: Final = (DATA, PROPERTIES, VALUE, APPLICATION_PROPERTIES, SEQUENCE, FOOTER)
 _BARE_CODES: Final = frozenset(_BARE)
 BARE_STARTS: Final = tuple([b"\x00\x53" + bytes((code,)) for code in _BARE])
-"""How a bare message begins in its usual encoding."""
+"""The first bytes of a bare message in its usual encoding."""
 
 
 def malformed(text: str) -> RemoteProtocolError:

@@ -20,12 +20,13 @@ from holdfast.errors import RemoteProtocolError
 SESSION_BYTES: Final = 2 * 1024
 SENT_BYTES: Final = 256
 RECEIVED_BYTES: Final = 128
-"""What is held of a session, of a delivery that the peer has not settled, of one that we have not, about."""
+"""Estimated memory of a session, of a delivery that the peer has not settled, and of one that we have not settled."""
 
 EVENTS_MAX: Final = 32
-"""What may be understood of a peer whose work is counted, before what it makes us do counts (`Bounds.tell`)."""
+"""Of a peer whose work is counted: how many events may be collected before they are handled, so that their work counts
+(`Bounds.tell`)."""
 ALONE_BYTES: Final = 512
-"""A frame, or a run of them, of so many bytes is told before anything behind it is understood."""
+"""The events of a frame, or of a run of frames, of at least this size are handled before later bytes are parsed."""
 
 
 class Bounds:
@@ -36,27 +37,28 @@ class Bounds:
     def __init__(self, settings: Settings, *, server: bool, now: float, partials: Partials | None) -> None:
         self.settings = settings
         self.closed = False
-        """Closed, or failed: write the output, then the transport may go."""
+        """Closed, or failed: write the output, then the transport may be closed."""
         self.remote_open: Open | None = None
         self.terms_bytes = 0
         self.partial_bytes = 0
         self.partials = partials or Partials(PARTIALS_BYTES_MAX)
         self.links = 0
-        """How many are attached, of all sessions."""
+        """The number of attached links, of all sessions."""
         self._rest = bytearray()
-        """What came of a frame that is not whole, or waits unread."""
+        """Received bytes of an incomplete frame, or that wait to be parsed."""
         self._sessions: dict[int, SessionEndpoint] = {}
         self.resumes_at: float | None = None
-        """When what lies unread goes on (`resume`): the peer asked for too much work. None: nothing waits."""
+        """When the waiting bytes may be parsed (`resume`), because the peer asked for too much work. None: nothing
+        waits."""
         counted = server and settings.effort_per_s > 0
         self._effort = Effort(settings.effort_per_s, settings.effort_burst, now) if counted else None
         self.tell: Callable[[list[ConnEvent]], None] | None = None
-        """Given the events before the last of a call, so that what they cost counts before more is understood; what it
+        """Called with events before `receive` returns, so that their work counts before more bytes are parsed. What it
         raises goes to the caller."""
 
     @property
     def held_bytes(self) -> int:
-        """Memory that is held for the peer, in bytes, about, without its output."""
+        """Estimated memory that is held for the peer, in bytes, without its output."""
         held = len(self._rest) + self.terms_bytes + self.partial_bytes
         for session in self._sessions.values():
             held += len(session.unsettled_out) * SENT_BYTES + len(session.unsettled_in) * RECEIVED_BYTES
@@ -65,17 +67,17 @@ class Bounds:
 
     @property
     def sessions(self) -> list[Session]:
-        """Those that are not over, by channel."""
+        """The sessions that have not ended, by channel."""
         return [self._sessions[channel] for channel in sorted(self._sessions)]
 
     @property
     def session_count(self) -> int:
-        """How many sessions there are, those that end included."""
+        """The number of sessions, including those that are ending."""
         return len(self._sessions)
 
     @property
     def channels(self) -> int:
-        """How many there are, as both sides' channel-max say; before the peer's open, as ours does."""
+        """The number of channels that both sides' channel-max allow; before the peer's open, our own."""
         remote_max = 65535 if self.remote_open is None else self.remote_open.channel_max
         return min(self.settings.channel_max, remote_max) + 1
 

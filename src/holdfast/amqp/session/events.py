@@ -23,7 +23,7 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class SessionBegun:
-    """Both begins are done. `remote_initiated`: the peer's was the first."""
+    """Both sides have sent begin. `remote_initiated`: the peer was first."""
 
     session: Session
     remote_initiated: bool
@@ -39,7 +39,8 @@ class SessionEnded:
 
 @dataclass(frozen=True, slots=True)
 class LinkAttached:
-    """The peer's attach came. `remote_initiated`: accept() or refuse() it; else it answers ours (`refused`?)."""
+    """The peer's attach came. `remote_initiated`: answer it with accept() or refuse(). Otherwise it answers our attach;
+    see `Link.refused`."""
 
     link: Link
     remote_initiated: bool
@@ -135,9 +136,9 @@ class DeliveryPart(NamedTuple):
     last: bool
     tag: bytes = b""
     resume: bool = False
-    """As of a Delivery."""
+    """As in Delivery."""
     state: Any = None
-    """As of a Delivery; told with the last."""
+    """As in Delivery; set in the last part."""
 
 
 @dataclass(frozen=True, slots=True)

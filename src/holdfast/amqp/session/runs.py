@@ -20,7 +20,7 @@ _SERIAL: Final = 0xFFFFFFFF
 _HEAD_BYTES: Final = 8
 _ID_FORMATS: Final = {0x70: "I", 0x52: "B"}
 MISSES_MAX: Final = 64
-"""Templates of one link in a row that no second frame had; then its sender is taken not to repeat itself."""
+"""After this many consecutive templates of one link that no second frame matched, none are learned for it."""
 
 
 def _place(parsed: ParsedTransfer, buf: bytes, start: int) -> tuple[str, int, int, int] | None:

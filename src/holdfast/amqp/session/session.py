@@ -31,7 +31,7 @@ class SessionMaker(ConnectionPort, Protocol):
     """The part of the connection that a session shows to its user."""
 
     def begin(self, *, incoming_window: int | None = None) -> "Session":
-        """Another session beside it."""
+        """Begins another session of the connection."""
 
 
 class Session:
@@ -54,21 +54,21 @@ class Session:
         self._names: dict[tuple[str, bool], Receiver | Sender] = {}
         self._live: dict[Link, None] = {}
         self.outgoing = OutgoingCounters(settings.first_transfer_id)
-        """Of what we send; the senders count in it too."""
+        """Counters of what we send, which the senders update too."""
         self.next_incoming_id: int | None = None
         self._window = settings.incoming_window if incoming_window is None else incoming_window
         self.window_in = self._window
         self._window_low = self._window // 2
         self._held = False
         self.run_link: Receiver | None = None
-        """The link whose transfers came last, where those like them can be taken at once (runs.py)."""
+        """The link of the last transfers, if similar ones can be read together (runs.py)."""
         self.unsettled_out: dict[int, Sender] = {}
         self.unsettled_max = settings.unsettled_max
         self.unsettled_in: dict[int, Receiver] = {}
         self.backlog: deque[Pending | Sender] = deque()
         """Deliveries that wait for the peer's window, and senders whose drain is answered after them."""
         self.backlog_bytes = 0
-        """Payload of these."""
+        """Payload bytes of the backlog."""
         self._blocked = False
 
     def __repr__(self) -> str:
@@ -76,7 +76,7 @@ class Session:
 
     @property
     def usable(self) -> bool:
-        """Links may be attached and may speak."""
+        """Links may be attached and may send frames."""
         return not (self.end_sent or self.over) and self.connection.usable
 
     @property
@@ -158,8 +158,8 @@ class Session:
             self.connection.write(self.channel, End(error))
 
     def hold_window(self, held: bool) -> None:
-        """While `held`, the peer may only send what is left of our window, so that this session stands still and the
-        rest of the connection does not. Otherwise the window is opened again.
+        """While `held`, the peer may only use what is left of our window: this session stops, and the rest of the
+        connection continues. Otherwise the window is opened again.
         """
         self._held = held
         if not held and self.window_in <= self._window_low and self.usable:
@@ -192,12 +192,12 @@ class Session:
             del self._names[key]
 
     def write(self, performative: Any) -> None:
-        """Send a performative on this session's channel, if it still may speak."""
+        """Send a performative on this session's channel, unless the session has ended."""
         if self.usable:
             self.connection.write(self.channel, performative)
 
     def fits(self, performative: Any) -> bool:
-        """Whether one frame of the peer's holds it."""
+        """Whether it fits into one frame that the peer accepts."""
         return len(encoding.encode(performative)) <= self.connection.body_bytes_max
 
     def write_flow(self, handle: int, delivery_count: int | None, credit: int, drain: bool) -> None:
@@ -218,7 +218,7 @@ class Session:
             )  # fmt: skip
 
     def write_disposition(self, role: bool, first: int, last: int, settled: bool, state: Any) -> None:
-        """Tell the peer the state of first..last."""
+        """Send the peer the state of first..last."""
         if not self.usable:
             return
         made = fast.disposition_frame(self.channel, role, first, last, settled, state)
@@ -237,7 +237,7 @@ class Session:
         return [number for number in known if (number - first) & _SERIAL < span]
 
     def send_later(self, pending: Pending) -> None:
-        """Send as many frames of the delivery as the window lets through, keep the rest."""
+        """Send as many frames of the delivery as the window allows, and keep the rest."""
         self.backlog.append(pending)
         self.backlog_bytes += len(pending.payload)
         if self.usable:
@@ -251,11 +251,12 @@ class Session:
         self.connection.output.append(frame_with_payload(self.channel, body, payload))
 
     def answer_drain_later(self, sender: Sender) -> None:
-        """Have `sender` answer its drain behind what waits for the window."""
+        """Makes `sender` answer its drain after the deliveries that wait for the window."""
         self.backlog.append(sender)
 
     def forget_frames_of(self, link: Link) -> None:
-        """Drop what waits for the window on `link`; deliveries that follow move up, so that no id is left out."""
+        """Drops the deliveries of `link` that wait for the window. Later deliveries get lower ids, so that no id is
+        skipped."""
         if not isinstance(link, Sender):
             return
         kept = [

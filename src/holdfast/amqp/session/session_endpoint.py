@@ -45,7 +45,7 @@ _SERIAL: Final = 0xFFFFFFFF
 _HALF: Final = 0x80000000
 
 TRANSACTION_ID: Final = Symbol("txn-id")
-"""A property of a flow: what is sent for its credit is acquired in a transaction (§4.4.3)."""
+"""A property of a flow: deliveries for its credit are acquired in this transaction (§4.4.3)."""
 
 
 class SessionEndpoint(Session):
@@ -59,7 +59,7 @@ class SessionEndpoint(Session):
         self.handle_max_out = begin.handle_max
 
     def on_attach(self, attach: Attach, events: list[ConnEvent]) -> None:
-        """A link of the peer's, or its answer to ours."""
+        """The peer attaches a link, or answers our attach."""
         handle = attach.handle
         connection = self.connection
         if handle > connection.settings.handle_max:
@@ -167,7 +167,7 @@ class SessionEndpoint(Session):
         return self.window_in if self._held else self.window_in - self._window_low
 
     def took(self, count: int) -> None:
-        """That many transfer frames came, at most `frames_at_once`."""
+        """Counts transfer frames that arrived, at most `frames_at_once`."""
         self.next_incoming_id = (self.next_incoming_id + count) & _SERIAL  # type: ignore[operator]  # set by the begin
         self.window_in -= count
         if self.window_in <= self._window_low and not self._held:

@@ -40,8 +40,8 @@ from holdfast.errors import LocalProtocolError, RemoteProtocolError
 ELEMENTS_MAX: Final = 1 << 20
 """Elements of one list, map or array."""
 ALIKE_MAX: Final = 64
-"""Keys of one map that Python's hash takes for each other: UUIDs can be made so by the thousand, and each of them is
-compared with all that went before."""
+"""Keys of one map with the same Python hash. A peer can make thousands of such UUIDs, and each one would be compared
+with all earlier ones."""
 EMPTY_ELEMENTS_MAX: Final = 1 << 12
 """Elements of an array whose elements take no bytes: a count alone must not fill the memory."""
 NESTED_EMPTY_ELEMENTS_MAX: Final = 255
@@ -176,7 +176,7 @@ def _map(wide: bool) -> Reader:
 
 
 def _check_keys(pairs: list[tuple[Any, Any]]) -> None:
-    """Before a dict is made of so many."""
+    """Checks the keys of a map before a dict is made of them."""
     hashes = set()
     count = 0
     try:
@@ -190,7 +190,7 @@ def _check_keys(pairs: list[tuple[Any, Any]]) -> None:
 
 
 def _unusual(pairs: list[tuple[Any, Any]]) -> Pairs:
-    """A map that is no dict; two keys of one encoding are the peer's mistake (§1.6.23)."""
+    """A map that a dict cannot hold. Two keys with the same encoding are an error of the peer (§1.6.23)."""
     if len({encode(key) for key, _ in pairs}) < len(pairs):
         raise _Malformed("a map has a key twice")
     return Pairs(pairs)

@@ -18,8 +18,9 @@ TAG_OFFSET: Final = Symbol("holdfast:tag-offset")
 """A property of a sender's attach, a uint: the tag of each new delivery is its delivery-id plus this (mod 2^32), in 4
 bytes, and no tag is used twice on links of this name.
 
-A node that has settled a delivery does not learn whether its sender heard of it. With this promise it may answer for
-the tag all the same; without it a tag used again would be taken for the delivery before.
+A node that has settled a delivery does not learn whether the settlement reached the sender. With this property the node
+may still answer for the tag; without it, a tag that is used again would be mistaken for the earlier delivery. the tag
+all the same; without it a tag used again would be taken for the delivery before.
 """
 
 TRY_LATER: Final = Symbol("holdfast:try-later")
@@ -32,7 +33,7 @@ SUBSCRIPTION: Final = Symbol("holdfast:subscription:list")
 """Filters of a source."""
 SELECTOR: Final = Symbol("apache.org:selector-filter:string")
 SELECTOR_CODE: Final = 0x0000468C00000004
-"""A filter that others know too: a JMS selector, by its symbol or its code (registered by Apache Qpid)."""
+"""A filter that other brokers know too: a JMS selector, by its symbol or its code (registered by Apache Qpid)."""
 TOPIC_BINDING: Final = Symbol("apache.org:legacy-amqp-topic-binding:string")
 TOPIC_BINDING_CODE: Final = 0x0000468C00000001
 """A filter: a pattern of subjects."""
@@ -46,7 +47,7 @@ SUBJECT: Final = Symbol("x-opt-holdfast-subject")
 """The subject that a target's address gave to a message without one; stands beside the bare message."""
 
 TELLS_PATH: Final = Symbol("holdfast:path")
-"""Capability of a reader's link: it is told which nodes each message passed, and its identity (docs/amqp.md, "Paths").
+"""Capability of a reader's link: each message comes with its identity and the nodes it passed (docs/amqp.md, "Paths").
 """
 
 CONFIRM: Final = Symbol("holdfast:confirm")
@@ -54,10 +55,10 @@ CONFIRM: Final = Symbol("holdfast:confirm")
 nodes know what it wants (docs/federation.md)."""
 CONFIRMED: Final = Symbol("holdfast:confirmed")
 WAITING: Final = Symbol("holdfast:waiting")
-"""Properties of that answer: lists of nodes that send what they accept from then on, and that were waited for."""
+"""Properties of that answer: the nodes that send what they accept from then on, and the nodes that were waited for."""
 
 OWN_PREFIX: Final = "x-opt-holdfast-"
-"""Annotations that nodes say, and no client."""
+"""The prefix of annotations that only nodes may set."""
 NUMBER: Final = Symbol("x-opt-holdfast-number")
 ORIGIN: Final = Symbol("x-opt-holdfast-origin")
 PATH: Final = Symbol("x-opt-holdfast-path")
@@ -71,20 +72,21 @@ PUBLISHER: Final = Symbol("x-opt-holdfast-publisher")
 RELAY: Final = Symbol("x-opt-holdfast-relay")
 PUBLICATION: Final = Symbol("x-opt-holdfast-publication")
 TAGS: Final = Symbol("x-opt-holdfast-tags")
-"""Of a message that goes to a neighbour by a static entry of federation: that it is to choose anew (true); which
-message of which node it was, a list of text and number; and the nodes that have delivered it."""
+"""Annotations of a message that goes to a neighbour by a static entry of federation: that the neighbour chooses the
+destinations again (true); the message's first identity, a list of node and number; and the nodes that have delivered
+it."""
 
 DELIVERY_TIME: Final = Symbol("x-opt-delivery-time")
 DELIVERY_DELAY: Final = Symbol("x-opt-delivery-delay")
 """Message annotations: when a message is to be delivered at the earliest, in milliseconds since 1970, or after how many
 (AMQP JMS mapping; ActiveMQ Artemis)."""
 DUE: Final = Symbol("x-opt-holdfast-due")
-"""When that is on the steady clock of the node that delays it."""
+"""The same time on the monotonic clock of the node that delays the message."""
 DELAYED_DELIVERY: Final = Symbol("DELAYED_DELIVERY")
 """Capability of a connection: such messages are delayed (AMQP JMS mapping)."""
 SHARED_SUBSCRIPTIONS: Final = Symbol("SHARED-SUBS")
 """Capability of a connection: subscriptions of topics that several links read (AMQP JMS mapping)."""
 TOPIC_PREFIX_KEY: Final = Symbol("topic-prefix")
-"""Of the open's properties: what a JMS client puts before a topic's name."""
+"""A property of the open: the prefix that a JMS client puts before a topic's name."""
 ANONYMOUS_RELAY: Final = Symbol("ANONYMOUS-RELAY")
 """The capability of a node that takes links without an address (Anonymous Terminus for Message Routing §2.1)."""

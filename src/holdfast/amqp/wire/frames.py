@@ -30,7 +30,7 @@ SASL_FRAME_SIZE_MAX: Final = 8192
 EMPTY_FRAME: Final = b"\x00\x00\x00\x08\x02\x00\x00\x00"
 
 EMPTY_RUN: Final = re.compile(rb"(?:\x00\x00\x00\x08\x02\x00..)+", re.DOTALL)
-"""Such frames one after the other, on whatever channels."""
+"""A pattern of consecutive empty frames, on any channels."""
 
 FRAME_HEAD: Final = struct.Struct(">IBBH")
 
@@ -96,7 +96,8 @@ def bad_frame(size: int, words: int, kind: int, limit: int) -> RemoteProtocolErr
 
 
 def sasl_frame_bytes(buf: bytes, at: int, size: int) -> int:
-    """The length of the SASL frame at `at`, 8 while its head has not come; RemoteProtocolError for what is none."""
+    """The length of the SASL frame at `at`, or 8 if its header is incomplete. RemoteProtocolError if it is not a SASL
+    frame."""
     if size - at < 8:
         return 8
     frame_size, words, kind, _ = FRAME_HEAD.unpack_from(buf, at)

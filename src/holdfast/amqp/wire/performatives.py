@@ -266,7 +266,7 @@ class Transfer:
 @composite(0x15, "amqp:disposition:list", "boolean!", "uint!", "uint", "boolean", "state", "boolean")
 @dataclass(slots=True)
 class Disposition:
-    """§2.7.6. `role`: who speaks, as in Attach."""
+    """§2.7.6. `role`: of the side that sends it, as in Attach."""
 
     role: bool
     first: int
@@ -342,7 +342,7 @@ class SaslResponse:
 @composite(0x44, "amqp:sasl-outcome:list", "ubyte!", "binary")
 @dataclass(slots=True)
 class SaslOutcome:
-    """§5.3.3.5. `code`: 0 is well, 1 failed, 2 to 4 the server's own trouble."""
+    """§5.3.3.5. `code`: 0 means success, 1 failure, 2 to 4 an error of the server's system."""
 
     code: int
     additional_data: bytes | None = None
