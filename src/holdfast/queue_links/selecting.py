@@ -3,6 +3,8 @@
 Rules of this file: the answer only depends on the bytes of an entry.
 """
 
+from collections.abc import Iterable, Iterator
+
 from holdfast.broker.cursors.entry_consumer import EntrySelector
 from holdfast.broker.entries.annotate import LINK_ID_BYTES, links_passed
 
@@ -23,3 +25,6 @@ class LinkSelector:
         if passed and self._link_id in [passed[at : at + LINK_ID_BYTES] for at in range(0, len(passed), LINK_ID_BYTES)]:
             return False
         return self._selector is None or self._selector.matches(value)
+
+    def each(self, values: Iterable[bytes]) -> Iterator[bool]:
+        return map(self.matches, values)

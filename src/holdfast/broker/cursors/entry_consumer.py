@@ -3,7 +3,7 @@
 Rules of this file: only protocols, and the record of an acquired entry.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from sys import maxsize
 from typing import Final, NamedTuple, Protocol
 
@@ -71,6 +71,9 @@ class EntrySelector(Protocol):
 
     def matches(self, value: bytes) -> bool:
         """Whether the reader gets this entry; depends on the bytes alone."""
+
+    def each(self, values: Iterable[bytes]) -> Iterator[bool]:
+        """As `matches`, of one after the other, when it is asked for."""
 
 
 class SubjectSelector(EntrySelector, Protocol):

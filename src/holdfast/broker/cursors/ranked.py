@@ -3,6 +3,7 @@
 Rules of this file: ready entries are known by level and sequence; entries that consumers could not have are kept apart.
 """
 
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from holdfast.broker.cursors.entry_consumer import EntryConsumer, EntrySelector
@@ -19,6 +20,10 @@ class Everything:
     def matches(self, value: bytes) -> bool:
         """All of it."""
         return True
+
+    def each(self, values: Iterable[bytes]) -> Iterator[bool]:
+        """All of them."""
+        return map(self.matches, values)
 
 
 EVERYTHING: Final = Everything()
