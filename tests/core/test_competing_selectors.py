@@ -432,42 +432,6 @@ def test_what_was_passed_over_is_not_looked_at_again(rig: Rig, monkeypatch: pyte
     assert sum(read) < 100, sum(read)
 
 
-@pytest.mark.parametrize(("selector", "collected"), [(THIRDS, 1), (f"{THIRDS} AND JMSPriority = 9", 20)])
-def test_what_waits_for_a_watermark_is_collected_where_it_is_rare(rig: Rig, selector: str, collected: int) -> None:
-    """What waits is read again later. Where much matches, one watermark covers enough of it."""
-    hub = rig.node("hub")
-    fill(rig, hub, 600, first=10)
-    hub.hold_commits = True
-    client = rig.client(hub)
-    link = consume(rig, client, selector, credit=200)
-    (selection,) = hub.queue("work").shared.selections
-    assert len(selection.hits) == collected and not numbers(client)
-    hub.hold_commits = False
-    rig.run(1)
-    expected = [number for number in range(10, 610) if number % 3 == 0 and (collected == 1 or number % 10 == 9)]
-    assert numbers(client, link) == expected
-
-
-def test_a_run_passes_what_is_beyond_the_watermark_and_does_not_match(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    alone: list[int] = []
-    original = selections.Selections._look_at
-
-    def look_at(self: Any, sequence: int, value: bytes, here: Any) -> int | None:
-        alone.append(sequence)
-        return original(self, sequence, value, here)
-
-    monkeypatch.setattr(selections.Selections, "_look_at", look_at)
-    hub = rig.node("hub")
-    fill(rig, hub, 1_000, first=10)
-    client = rig.client(hub)
-    consume(rig, client, f"{THIRDS} AND JMSPriority = 9")
-    rig.run(1)
-    assert numbers(client) == [number for number in range(10, 1_010) if number % 30 == 9]
-    assert len(alone) < 200, len(alone)
-
-
 def test_more_matches_than_may_wait_for_credit(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(selections, "HITS_MAX", 5)
     hub = rig.node("hub")
