@@ -23,6 +23,8 @@ STORE = MemoryStore()
 SELECTORS = ("a = 'x'", "b > 3 AND a <> 'y'", "a IS NULL OR b = 1", "JMSType = 's' AND a = 'x'", "JMSPriority > 4")
 UNUSUAL = b"\x00\x53\x74\xd1\x00\x00\x00\x0c\x00\x00\x00\x02\xa1\x01a\xb1\x00\x00\x00\x01x" + b"\x00\x53\x77\x40"
 """A map with a size of four bytes, whose value has a length of four."""
+SHORT = b"\x00\x53\x74\xc1\x08\x02\xa1\x01a\xa1\x01x"
+"""A map whose size is more than there is."""
 
 maps = st.dictionaries(
     st.sampled_from("ab"), st.sampled_from(["x", "y", "", None, True, 1, 5, Int(300), Ulong(7), 0.5, Symbol("x")])
@@ -31,7 +33,7 @@ messages = st.builds(
     lambda pairs, properties: Message(application_properties=pairs, properties=properties, value=1).encode(),
     st.none() | maps,
     st.none() | st.builds(Properties, subject=st.sampled_from(["s", "t" * 300]), message_id=st.none() | st.just("m")),
-) | st.just(UNUSUAL)
+) | st.sampled_from([UNUSUAL, SHORT])
 
 
 @st.composite
@@ -79,6 +81,12 @@ def test_the_usual_place_is_found_up_to_a_bound() -> None:
     assert not found({"a": "x"}, subject="s" * 300)  # the properties are a long list
     text = "x" * (MAP_BYTES_MAX - 17)
     assert len(found({"a": text})) == MAP_BYTES_MAX and not found({"a": text + "x"})
+
+
+def test_a_map_that_is_shorter_than_it_says_is_unknown() -> None:
+    value, predicate = entry.pack(flags=1, enqueued_ms=1, bare=SHORT), compile_selector("a = 'x'")
+    assert not predicate.matches(sections_of(value, STORE))
+    assert not EntrySelector(predicate, None, STORE, Decoded()).matches(value)
 
 
 def test_what_is_laid_out_alike_is_not_decoded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,8 +20,7 @@ from holdfast.amqp.wire.types import (
     Ushort,
 )
 from holdfast.selectors.layouts import COST, LAYOUTS_MAX, MAP_BYTES_MAX, SAVED_MAX, Layouts, layout_of
-from holdfast.selectors.predicate import LAYOUTS_MAX as LAYOUTS_OF_ONE
-from holdfast.selectors.predicate import compile_selector
+from holdfast.selectors.predicate import COMPILED_MAX, compile_selector
 from holdfast.selectors.sections import Sections
 
 SECTION = b"\0\x53\x74"
@@ -119,7 +118,7 @@ def test_a_selector_that_is_compiled_for_a_layout_says_what_it_says_of_the_messa
 
 
 def test_a_selector_is_compiled_for_few_layouts_at_a_time_and_for_others_by_and_by() -> None:
-    layouts = [layout_of(encoded({"a": "x" * length}, is_wide=False)) for length in range(LAYOUTS_OF_ONE + 1)]
+    layouts = [layout_of(encoded({"a": "x" * length}, is_wide=False)) for length in range(COMPILED_MAX + 1)]
     predicate = compile_selector("a = 'x'")
     for layout in layouts[:-1]:
         assert layout is not None and predicate.of_layout(layout) is not None

@@ -22,7 +22,7 @@ DEAR_NODE_WEIGHT: Final = 5
 bytes of a message that are read, and a small message has no more."""
 
 
-LAYOUTS_MAX: Final = 4
+COMPILED_MAX: Final = 4
 """Layouts for which one selector is compiled at a time."""
 
 
@@ -57,12 +57,12 @@ class Predicate:
 
     def of_layout(self, layout: Layout) -> Condition | None:
         """As `value`, of the bytes of a map that is laid out so. None where it is not compiled for that: it is
-        compiled for LAYOUTS_MAX of them, and for others once COST messages have come of those."""
+        compiled for COMPILED_MAX of them, and for others once COST messages have come of those."""
         found = self.by_layout.get(layout)
         if found is not None or self._root is None:
             return found
         self._passed += 1
-        if len(self.by_layout) >= LAYOUTS_MAX:
+        if len(self.by_layout) >= COMPILED_MAX:
             if self._passed < COST:
                 return None
             self.by_layout.clear()

@@ -266,9 +266,9 @@ def _read_fields(data: bytes, at: int, end: int) -> list[Any] | _Undecodable:
 def _read_map(data: bytes, at: int, end: int) -> Map:
     """The map that is encoded from `at` to `end`, by its names."""
     form = data[at]
-    if form == 0xC1 and end > at + 2:
+    if form == 0xC1 and end > at + 2 and end == at + 2 + data[at + 1]:
         return _read_pairs(data, at + 3, end, data[at + 2])
-    if form == 0xD1:
+    if form == 0xD1 and end == at + 5 + int.from_bytes(data[at + 1 : at + 5], "big"):
         return _read_pairs(data, at + 9, end, int.from_bytes(data[at + 5 : at + 9], "big"))
     return UNDECODABLE
 
