@@ -3,13 +3,11 @@
 Rules of this file: the answer only depends on the bytes of an entry.
 """
 
-from collections.abc import Iterable, Iterator
-
 from holdfast.broker.cursors.entry_consumer import EntrySelector
 from holdfast.broker.entries.annotate import LINK_ID_BYTES, links_passed
 
 
-class LinkSelector:
+class LinkSelector(EntrySelector):
     """`text` is unique to the link, because two links may take different entries."""
 
     __slots__ = ("_link_id", "_selector", "text", "weight")
@@ -25,6 +23,3 @@ class LinkSelector:
         if passed and self._link_id in [passed[at : at + LINK_ID_BYTES] for at in range(0, len(passed), LINK_ID_BYTES)]:
             return False
         return self._selector is None or self._selector.matches(value)
-
-    def each(self, values: Iterable[bytes]) -> Iterator[bool]:
-        return map(self.matches, values)

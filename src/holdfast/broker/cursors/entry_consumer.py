@@ -1,6 +1,7 @@
 """The consumers of a cursor's entries.
 
-Rules of this file: only protocols, and the record of an acquired entry.
+Rules of this file: only protocols, and the record of an acquired entry. A selector that is no client's inherits from
+`EntrySelector`.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -74,6 +75,7 @@ class EntrySelector(Protocol):
 
     def each(self, values: Iterable[bytes]) -> Iterator[bool]:
         """As `matches`, of one after the other, when it is asked for."""
+        return map(self.matches, values)
 
 
 class SubjectSelector(EntrySelector, Protocol):

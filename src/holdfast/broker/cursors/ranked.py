@@ -3,7 +3,6 @@
 Rules of this file: ready entries are known by level and sequence; entries that consumers could not have are kept apart.
 """
 
-from collections.abc import Iterable, Iterator
 from typing import Final
 
 from holdfast.broker.cursors.entry_consumer import EntryConsumer, EntrySelector
@@ -11,7 +10,7 @@ from holdfast.broker.cursors.ready import Ready, level_of
 from holdfast.broker.cursors.selection import Group
 
 
-class Everything:
+class Everything(EntrySelector):
     """Stands for the selector of consumers that have none."""
 
     text = ""
@@ -20,10 +19,6 @@ class Everything:
     def matches(self, value: bytes) -> bool:
         """All of it."""
         return True
-
-    def each(self, values: Iterable[bytes]) -> Iterator[bool]:
-        """All of them."""
-        return map(self.matches, values)
 
 
 EVERYTHING: Final = Everything()
