@@ -1,5 +1,6 @@
 """Steps of links between queues, through the wire (docs/links.md, "Steps"; docs/adr/0068)."""
 
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +16,7 @@ from holdfast.queue_links.links import QueueLinks
 from holdfast.settings.queues import LinkConfig, QueueConfig
 from holdfast.steps import parsing
 from holdfast.steps.aggregates import Aggregate
+from holdfast.steps.pipeline import Passed
 from support.one_node import done, fill, world
 from support.rig import Client, Node, Rig
 from support.streams import LARGE, LIMITS, body
@@ -170,15 +172,26 @@ def test_windows_wait_for_room_and_end_in_order() -> None:
     links_of(node)
 
 
-def test_many_windows_end_bit_by_bit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(handing, "CLOSED_COUNT", 7)
-    rig, node, client = stepped(COUNTS)
+@pytest.mark.parametrize(("steps", "at_once", "most"), [(1, 7, 7), (16, 256, 16)])
+def test_many_windows_end_bit_by_bit(steps: int, at_once: int, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fewer in a turn where what each makes passes more steps."""
+    monkeypatch.setattr(handing, "CLOSED_COUNT", at_once)
+    ended: Counter[int] = Counter()
+    original = handing.pipeline.close
+    rig, node, client = stepped(COUNTS, *[{"select": "TRUE"}] * (steps - 1))
+
+    def close(*parts: Any) -> Passed:
+        ended[node.turns] += 1
+        return original(*parts)
+
+    monkeypatch.setattr(handing.pipeline, "close", close)
     link = client.sender("raw")
     rig.settle()
     for number in range(60):
         client.send(link, "x", application_properties={"tag": f"{number:03}"})
     rig.run(8)
     assert [item["tag"] for item in made(node)] == [f"{number:03}" for number in range(60)] and rows(node) == 0
+    assert max(ended.values()) == most and ended.total() == 60
     links_of(node)
 
 

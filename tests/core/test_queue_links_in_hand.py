@@ -6,6 +6,7 @@ from holdfast.amqp.wire.performatives import Modified
 from holdfast.settings.queues import QueueConfig
 from support.one_node import done, fill
 from support.queue_links import copy, linked, links_of, move, numbers
+from support.rig import Node, Rig
 
 
 @pytest.mark.parametrize("modes", [("move",), ("copy",), ("move", "copy")])
@@ -59,3 +60,34 @@ def test_what_failed_too_often_with_consumers_is_a_dead_letter_beside_a_link_too
     rig.run(1)
     assert node.bodies("work") == []
     links_of(node)
+
+
+@pytest.mark.parametrize("onward", ["copy", "another node"])
+def test_earlier_deliveries_are_told_by_a_move_within_the_node_alone(onward: str) -> None:
+    """A copy is a new message, and so is what goes to another node."""
+    rig = Rig()
+    second = copy("b", "c") if onward == "copy" else move("b", "c@hub", "onward")
+    jfk, hub = rig.pair(jfk={"links": (move("work", "b", "first"), second)})
+    client = rig.client(jfk)
+    for name in links_of(jfk).by_name:
+        done(client, "STOP", "link", str(name))
+    fill(rig, client, 1)
+    failing = client.receiver("work", credit=1)
+    rig.settle()
+    failing.settle(client.deliveries[-1].delivery_id, client.deliveries[-1].delivery_id, Modified(delivery_failed=True))
+    failing.detach()
+    client.flush()
+    done(client, "START", "link", "first")
+    rig.run(1)
+
+    def failures(node: Node, queue: str) -> list[int]:
+        reader = rig.client(node)
+        reader.reader(queue, 1)
+        rig.settle()
+        return [message.header.delivery_count or 0 for message in reader.messages() if message.header is not None]
+
+    assert failures(jfk, "b") == [1]
+    for name in links_of(jfk).by_name:
+        done(client, "START", "link", str(name))
+    rig.run(2)
+    assert failures(*((jfk, "c") if onward == "copy" else (hub, "c"))) == [0]

@@ -273,6 +273,24 @@ def test_ids_of_others_and_of_earlier_starts_are_unknown() -> None:
     assert condition(controller.commit(mine)) == UNKNOWN
 
 
+def test_another_connection_takes_no_part_in_a_transaction() -> None:
+    """It may know the id: what it sends and settles with it is of an unknown transaction."""
+    rig, node, client, controller = started()
+    fill(rig, client, 1)
+    mine = controller.begin()
+    client.sender("next")
+    other = rig.client(node)
+    theirs = Controller(other)
+    link = other.sender("next")
+    other.receiver("work", credit=1)
+    rig.settle()
+    assert condition(theirs.send(mine, link, "x")) == UNKNOWN
+    theirs.take(mine)
+    assert [str(told.error.condition) for told in other.detached if told.error is not None] == [UNKNOWN]
+    assert controller.commit(mine) == Accepted()
+    assert node.bodies("work") == ["1"] and node.bodies("next") == [] and quiet(node)
+
+
 def test_what_is_no_request_is_rejected() -> None:
     rig, _, client, controller = started()
     for payload in (Message(data=[b"x"]).encode(), Message(value="x").encode(), request(Accepted()), b"\x00\x53\x77"):

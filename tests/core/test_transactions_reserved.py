@@ -46,3 +46,22 @@ def test_a_take_in_a_transaction_that_has_failed_leaves_nothing_of_its_queue() -
     node.core.validate()
     controller.abort(mine)
     assert node.bodies("work") == ["1"] and quiet(node)
+
+
+def test_a_producer_at_a_full_queue_has_credit_once_its_connection_declares() -> None:
+    """What it sends may take the place of what the transaction takes: it must not wait for that."""
+    rig, node, client, controller = started(QueueConfig(name="work", messages_max=1))
+    fill(rig, client, 1)
+    link = client.sender("work")
+    rig.settle()
+    assert link.credit == 0
+    mine = controller.begin()
+    assert link.credit > 0
+    other = rig.client(node).sender("work")
+    rig.settle()
+    assert other.credit == 0, "of another connection"
+    client.receiver("work", credit=1)
+    rig.settle()
+    controller.take(mine)
+    assert controller.send(mine, link, "2") == Accepted() == controller.commit(mine)
+    assert node.bodies("work") == ["2"]

@@ -154,7 +154,11 @@ def _add_messages(verbs: "Verbs[argparse.ArgumentParser]") -> None:
             "holdfast messages export flights flights.ndjson --selector cancelled\n"
             "holdfast send flights@hub flights.ndjson --format json",
         ),
-        ("delete", "deletes messages that no consumer holds", "holdfast messages delete flights 17 18"),
+        (
+            "delete",
+            "deletes messages that no consumer holds",
+            "holdfast messages delete flights 17 18\nholdfast messages delete flights --selector 'delay > 30'",
+        ),
         (
             "move",
             "moves messages that no consumer holds to another queue, here or at another node",
@@ -181,7 +185,11 @@ def _add_dead_letters(verbs: "Verbs[argparse.ArgumentParser]") -> None:
         ("list", "lists dead letters: where each came from, and why", "holdfast dead-letters list --json"),
         ("show", "shows one dead letter", "holdfast dead-letters show 3"),
         ("export", EXPORTS, "holdfast dead-letters export dead.ndjson"),
-        ("requeue", "puts dead letters back into the queues that they came from", "holdfast dead-letters requeue 3 4"),
+        (
+            "requeue",
+            "puts dead letters back into the queues that they came from",
+            "holdfast dead-letters requeue 3 4\nholdfast dead-letters requeue --selector \"JMSType = 'order'\"",
+        ),
         ("delete", "deletes dead letters", "holdfast dead-letters delete 3"),
     ):
         parser = add_verb(actions, name, does, example)
@@ -197,24 +205,27 @@ def _add_action(parser: argparse.ArgumentParser, name: str) -> None:
         )
     elif name == "export":
         parser.add_argument("file", nargs="?", metavar="FILE", help="the file to write (default: standard output)")
-        parser.add_argument("--after", type=SEQUENCE, metavar="SEQUENCE", help="begin behind this sequence number")
-        parser.add_argument("--count", type=COUNT, metavar="N", help="at most N messages (default: all that are there)")
-        parser.add_argument(
-            "--selector",
-            type=some_text,
-            metavar="EXPRESSION",
-            help='only messages for which this is true, such as "delay > 30 AND JMSPriority >= 7"',
-        )
+        _add_choice(parser, "only messages for which this is true")
         add_client_options(parser, retry_s=0.0)
         parser.set_defaults(run=_run_export)
         return
     elif name == "show":
         parser.add_argument("sequence", type=SEQUENCE, metavar="SEQUENCE", help="the message's sequence number")
     else:
-        parser.add_argument("sequences", type=SEQUENCE, nargs="+", metavar="SEQUENCE", help="sequence numbers")
+        parser.add_argument("sequences", type=SEQUENCE, nargs="*", metavar="SEQUENCE", help="sequence numbers")
+        _add_choice(parser, "instead of sequence numbers: all messages that are there now and for which this is true")
     add_json_option(parser)
     add_client_options(parser, retry_s=0.0)
     parser.set_defaults(run=_run_entries)
+
+
+def _add_choice(parser: argparse.ArgumentParser, selector: str) -> None:
+    parser.add_argument(
+        "--selector", type=some_text, metavar="EXPRESSION",
+        help=f'{selector}, such as "delay > 30 AND JMSPriority >= 7"',
+    )  # fmt: skip
+    parser.add_argument("--after", type=SEQUENCE, metavar="SEQUENCE", help="begin behind this sequence number")
+    parser.add_argument("--count", type=COUNT, metavar="N", help="at most N messages (default: all that are there)")
 
 
 # ----------------------------------------------------------------------------------- run, lazily imported

@@ -29,8 +29,8 @@ messages, and the neighbour keeps REPLIES_MAX: twice as many fit, because a refr
 
 TOLD_MAX: Final = NAMES_MAX * 9 // 10
 TOLD_ALL_MAX: Final = NAMES_ALL_MAX * 9 // 10
-"""The maximum number of names that a neighbour is sent, for one set and for all: less than it keeps, because it may keep
-some that have gone until the next refresh."""
+"""The maximum number of names that a neighbour is sent, for one set and for all: less than it keeps, because it may
+keep some that have gone until the next refresh."""
 
 
 @dataclass(slots=True)

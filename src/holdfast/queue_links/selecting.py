@@ -7,7 +7,7 @@ from holdfast.broker.cursors.entry_consumer import EntrySelector
 from holdfast.broker.entries.annotate import LINK_ID_BYTES, links_passed
 
 
-class LinkSelector:
+class LinkSelector(EntrySelector):
     """`text` is unique to the link, because two links may take different entries."""
 
     __slots__ = ("_link_id", "_selector", "text", "weight")

@@ -14,6 +14,8 @@ from collections.abc import Callable
 from struct import Struct
 from typing import Any, Final
 
+from holdfast.amqp.wire.types import Byte, Float, Short, Timestamp, Ubyte, Uint, Ulong, Ushort
+
 HEADS: Final = {0xC1: 3, 0xD1: 9}
 """Format code of a map (AMQP 1.0 §1.6.23) → the bytes of the format code, size and count."""
 MAP_BYTES_MAX: Final = 1_024
@@ -26,7 +28,7 @@ SAVED_MAX: Final = 16 * COST
 
 _STR8: Final = 0xA1
 
-Value = Callable[[bytes, int], Any]
+Value = Callable[[bytes], Any]
 
 
 SINGLES: Final[dict[int, Any]] = {0x40: None, 0x41: True, 0x42: False}
@@ -39,49 +41,65 @@ NUMBERS: Final = {
 """Numbers that decode to plain Python types: int, long and double (AMQP 1.0 §1.6) → their bytes with the format
 code."""
 
+TYPED: Final[dict[int, tuple[Struct, type]]] = {
+    code: (Struct(form), kind)
+    for code, form, kind in (
+        (0x50, ">B", Ubyte), (0x51, ">b", Byte), (0x52, ">B", Uint), (0x53, ">B", Ulong), (0x60, ">H", Ushort),
+        (0x61, ">h", Short), (0x70, ">I", Uint), (0x72, ">f", Float), (0x80, ">Q", Ulong), (0x83, ">q", Timestamp),
+    )
+}  # fmt: skip
+"""The other numbers, which keep their type."""
 
-def _single(data: bytes, at: int) -> Any:
-    return SINGLES[data[at]]
+
+def _text(first: int, end: int) -> Value:
+    return lambda data: data[first:end].decode()
 
 
-def _number(unpack: Callable[[bytes, int], tuple[Any, ...]]) -> Value:
-    return lambda data, at: unpack(data, at)[0]
+def _single(at: int) -> Value:
+    return lambda data: SINGLES[data[at]]
+
+
+def _number(unpack: Callable[[bytes, int], tuple[Any, ...]], at: int) -> Value:
+    return lambda data: unpack(data, at)[0]
+
+
+def _typed(kind: type, unpack: Callable[[bytes, int], tuple[Any, ...]], at: int) -> Value:
+    return lambda data: kind(unpack(data, at)[0])
+
+
+def _missing(data: bytes) -> None:
+    return None
 
 
 class Layout:
     """The positions of the values in a map, and the bytes that a map must have for them to apply."""
 
-    __slots__ = ("_fits", "places")
+    __slots__ = ("_values", "fits", "texts")
 
-    def __init__(self, fits: bytes, places: "dict[str, tuple[int, int, Value | None]]") -> None:
-        self._fits = re.compile(fits, re.DOTALL).fullmatch
-        self.places = places
-        """By name: the first byte of the value, from the map's own, and the last one's next; what reads it, None for
-        a string."""
+    def __init__(self, fits: bytes, values: dict[str, Value], texts: dict[str, tuple[int, int]]) -> None:
+        self.fits = re.compile(fits, re.DOTALL).fullmatch
+        """Whether a map, all of its bytes, is laid out so: something true, or None."""
+        self._values = values
+        self.texts = texts
+        """Of each string: its first byte, and the last one's next."""
 
-    def of(self, data: bytes, at: int, end: int) -> "Laid | None":
-        """The map from `at` to `end`; None if it does not have this layout."""
-        return None if self._fits(data, at, end) is None else Laid(data, at, self.places)
+    def value(self, name: str) -> Value:
+        """What reads it from a map that is laid out so: None where it is missing or null."""
+        return self._values.get(name, _missing)
 
 
 class Laid:
     """The values of one map, by name."""
 
-    __slots__ = ("_at", "_data", "_places")
+    __slots__ = ("_data", "_layout")
 
-    def __init__(self, data: bytes, at: int, places: "dict[str, tuple[int, int, Value | None]]") -> None:
+    def __init__(self, data: bytes, layout: Layout) -> None:
         self._data = data
-        self._at = at
-        self._places = places
+        self._layout = layout
 
     def get(self, name: str) -> Any:
-        """The value; None if it is missing or null."""
-        place = self._places.get(name)
-        if place is None:
-            return None
-        first, end, read = place
-        at = self._at
-        return self._data[at + first : at + end].decode() if read is None else read(self._data, at + first)
+        """None where it is missing or null."""
+        return self._layout.value(name)(self._data)
 
 
 class Layouts:
@@ -94,22 +112,22 @@ class Layouts:
         self._saved = SAVED_MAX
         """The allowance for learning, in maps that have arrived."""
 
-    def find(self, data: bytes, at: int, end: int) -> Laid | None:
-        """The map from `at` to `end` by a known layout; None if no layout fits."""
+    def find(self, data: bytes) -> Layout | None:
+        """The one of a map; None if it is not known."""
         if self._saved < SAVED_MAX:
             self._saved += 1
-        layout = self._by_head.get(data[at : at + HEADS.get(data[at], 0)])
-        return None if layout is None else layout.of(data, at, end)
+        layout = self._by_head.get(data[: HEADS.get(data[0], 0)])
+        return layout if layout is not None and layout.fits(data) else None
 
-    def learn(self, data: bytes, at: int, end: int) -> None:
-        """Learns a layout from a valid map that was walked."""
-        if self._saved < COST or end - at > MAP_BYTES_MAX:
+    def learn(self, data: bytes) -> None:
+        """From a map that was walked, and is valid."""
+        if self._saved < COST:
             return
         self._saved -= COST
-        layout = layout_of(data[at:end])
+        layout = layout_of(data)
         if layout is None:
             return
-        head = data[at : at + HEADS[data[at]]]
+        head = data[: HEADS[data[0]]]
         self._by_head.pop(head, None)
         if len(self._by_head) >= LAYOUTS_MAX:
             del self._by_head[next(iter(self._by_head))]
@@ -119,7 +137,7 @@ class Layouts:
 def layout_of(data: bytes) -> Layout | None:
     """The layout of a valid map; None if it has a key or a value that layouts do not support."""
     at = HEADS[data[0]]
-    fits, places = [re.escape(data[:at])], dict[str, tuple[int, int, Value | None]]()
+    fits, values, texts = [re.escape(data[:at])], dict[str, Value](), dict[str, tuple[int, int]]()
     while at < len(data):
         if data[at] != _STR8:
             return None
@@ -135,17 +153,23 @@ def layout_of(data: bytes) -> Layout | None:
             if not data[first:end].isascii():
                 return None
             fits.append(re.escape(data[at:first]) + b"[\\x00-\\x7f]{%d}" % (end - first))
-            places[key.decode()] = (first, end, None)
+            texts[key.decode()] = (first, end)
+            values[key.decode()] = _text(first, end)
         elif code in SINGLES:
             end = at + 1
             fits.append(b"[\\x40-\\x42]")
-            places[key.decode()] = (at, end, _single)
+            values[key.decode()] = _single(at)
         elif code in NUMBERS:
             unpack, width = NUMBERS[code]
             end = at + width
             fits.append(re.escape(data[at : at + 1]) + b".{%d}" % (width - 1))
-            places[key.decode()] = (at + 1, end, _number(unpack))
+            values[key.decode()] = _number(unpack, at + 1)
+        elif code in TYPED:
+            form, kind = TYPED[code]
+            end = at + 1 + form.size
+            fits.append(re.escape(data[at : at + 1]) + b".{%d}" % form.size)
+            values[key.decode()] = _typed(kind, form.unpack_from, at + 1)
         else:
             return None
         at = end
-    return Layout(b"".join(fits), places)
+    return Layout(b"".join(fits), values, texts)

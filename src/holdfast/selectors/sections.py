@@ -20,7 +20,7 @@ from holdfast.amqp.message.message import (
 from holdfast.amqp.wire.decoding import decode
 from holdfast.amqp.wire.types import Symbol, Ulong
 from holdfast.errors import RemoteProtocolError
-from holdfast.selectors.layouts import NUMBERS, SINGLES, Laid, Layouts
+from holdfast.selectors.layouts import MAP_BYTES_MAX, NUMBERS, SINGLES, Laid, Layouts
 
 PAIRS_MAX: Final = 16_384
 """The maximum number of pairs in a map of properties or annotations; a map with more is not decoded."""
@@ -72,11 +72,12 @@ class Sections:
     counts more. `annotations`: message annotations that are kept apart, as how many items, keys and values, there are
     and their encoding (`broker.entries.entry.annotations_of`); those in the payload count more. `whole`: False where
     the payload may be cut, as the first piece of a large message is; a section that did not come is then UNDECODABLE,
-    not missing. `layouts`: what is known of maps that came before, which makes it quicker.
+    not missing. `layouts`: what is known of maps that came before, which makes it quicker; so does `content`: the map
+    of application properties, where the caller has found it, at most MAP_BYTES_MAX.
     """
 
-    __slots__ = ("_annotation_items", "_annotations", "_application", "_broken", "_durable", "_layouts", "_payload",
-                 "_places", "_priority", "_properties", "_start", "_whole")  # fmt: skip
+    __slots__ = ("_annotation_items", "_annotations", "_application", "_broken", "_content", "_durable", "_layouts",
+                 "_payload", "_places", "_priority", "_properties", "_start", "_whole")  # fmt: skip
 
     def __init__(
         self,
@@ -88,8 +89,10 @@ class Sections:
         *,
         whole: bool = True,
         layouts: Layouts | None = None,
+        content: bytes = b"",
     ) -> None:
         self._layouts = layouts
+        self._content = content
         self._payload = payload
         self._start = start
         self._durable: Any = durable
@@ -144,18 +147,20 @@ class Sections:
         return pairs.get(key)
 
     def _application_properties(self) -> Map:
-        layouts = self._layouts
+        layouts, content = self._layouts, self._content
+        if not content:
+            at, end = (self._places or self._locate()).get(APPLICATION_PROPERTIES, (0, 0))
+            if layouts is None or not 0 < end - at <= MAP_BYTES_MAX:
+                return self._pairs(APPLICATION_PROPERTIES)
+            content = self._payload[at:end]
         if layouts is None:
-            return self._pairs(APPLICATION_PROPERTIES)
-        places = self._places or self._locate()
-        if APPLICATION_PROPERTIES not in places:
-            return self._pairs(APPLICATION_PROPERTIES)
-        at, end = places[APPLICATION_PROPERTIES]
-        found: Map | None = layouts.find(self._payload, at, end)
-        if found is None:
-            found = _read_map(self._payload, at, end)
-            if not isinstance(found, _Undecodable):
-                layouts.learn(self._payload, at, end)
+            return _read_map(content, 0, len(content))
+        layout = layouts.find(content)
+        if layout is not None:
+            return Laid(content, layout)
+        found = _read_map(content, 0, len(content))
+        if not isinstance(found, _Undecodable):
+            layouts.learn(content)
         return found
 
     def _fields(self, code: int) -> list[Any] | _Undecodable:
@@ -261,9 +266,9 @@ def _read_fields(data: bytes, at: int, end: int) -> list[Any] | _Undecodable:
 def _read_map(data: bytes, at: int, end: int) -> Map:
     """The map that is encoded from `at` to `end`, by its names."""
     form = data[at]
-    if form == 0xC1 and end > at + 2:
+    if form == 0xC1 and end > at + 2 and end == at + 2 + data[at + 1]:
         return _read_pairs(data, at + 3, end, data[at + 2])
-    if form == 0xD1:
+    if form == 0xD1 and end == at + 5 + int.from_bytes(data[at + 1 : at + 5], "big"):
         return _read_pairs(data, at + 9, end, int.from_bytes(data[at + 5 : at + 9], "big"))
     return UNDECODABLE
 

@@ -43,6 +43,41 @@ async def test_messages_are_listed_shown_moved_copied_and_deleted(node: NodeProc
     )
 
 
+async def test_what_a_selector_selects_is_changed(node: NodeProcess) -> None:
+    await filled(node, "flights", b"a", b"b", b"c", b"d", b"e")
+    async with await connect(node.url) as connection:
+        holder = await connection.receiver("flights", count_max=1)
+        (held,) = await holder.batch(count_max=1)
+        assert held.sequence == 1
+        selector = ("--selector", "amqp.message_id <> 'c'")
+
+        async def ended(*words: str) -> tuple[int, str, str]:
+            found = await run_holdfast(*words, "--url", node.url)
+            return found.code, found.stdout, found.stderr
+
+        assert await ended("messages", "copy", "flights", *selector, "--to", "flights", "--after", "3") == (
+            0, "flights 4 copied to flights\nflights 5 copied to flights\n", "",
+        )  # fmt: skip
+        assert await ended("messages", "delete", "flights", *selector, "--count", "3") == (
+            1, "flights 2 deleted\nflights 4 deleted\n",
+            "holdfast messages delete: a consumer holds message 1 of queue 'flights'\n",
+        )  # fmt: skip
+        code, told, _ = await ended("messages", "move", "flights", *selector, "--to", "late", "--after", "1", "--json")
+        assert code == 0 and [row["sequence"] for row in json.loads(told)] == [5, 6, 7]
+        assert [row["message_id"] for row in json.loads(await run(node, "messages list flights --json"))] == ["a", "c"]
+        for words, wrong in (
+            (["1", *selector], "give SEQUENCE, one or several, or --selector"),
+            ([], "give SEQUENCE, one or several, or --selector"),
+            (["1", "--count", "1"], "--after and --count choose among what --selector selects; leave them out"),
+        ):
+            assert await ended("messages", "delete", "flights", *words) == (
+                2, "", f"holdfast messages delete: {wrong}\n",
+            )  # fmt: skip
+        code, _, told = await ended("messages", "delete", "flights", "--selector", "a >")
+        assert code == 1 and "invalid selector" in told and len(told.splitlines()) == 1
+        assert await ended("dead-letters", "requeue", "--selector", "TRUE") == (0, "", "")
+
+
 async def test_dead_letters_go_back_to_their_queue(node: NodeProcess) -> None:
     await filled(node, "flights", b"a", b"b")
     async with await connect(node.url) as connection:

@@ -1,9 +1,10 @@
 """The consumers of a cursor's entries.
 
-Rules of this file: only protocols, and the record of an acquired entry.
+Rules of this file: only protocols, and the record of an acquired entry. A selector that is no client's inherits from
+`EntrySelector`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from sys import maxsize
 from typing import Final, NamedTuple, Protocol
 
@@ -71,6 +72,10 @@ class EntrySelector(Protocol):
 
     def matches(self, value: bytes) -> bool:
         """Whether the reader gets this entry; depends on the bytes alone."""
+
+    def each(self, values: Iterable[bytes]) -> Iterator[bool]:
+        """As `matches`, of one after the other, when it is asked for."""
+        return map(self.matches, values)
 
 
 class SubjectSelector(EntrySelector, Protocol):

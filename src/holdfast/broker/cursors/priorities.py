@@ -353,7 +353,7 @@ class Priorities(Looking):
         group.ready.skip(taken)
         queue.uncache_each(sequences)
         self._next_turn(group, consumer)
-        self._pay(-(-taken // RUN_PER_ENTRY), sum([len(value) for value in values]))
+        self._pay(-(-taken // RUN_PER_ENTRY), sum(map(len, values)))
         return taken
 
     def _values(self, sequences: list[int], bytes_max: int) -> list[bytes]:
@@ -369,6 +369,8 @@ class Priorities(Looking):
                 (None if sequence in leaving else read.get(sequence)) if value is None else value
                 for sequence, value in zip(sequences, found, strict=True)
             ]
+        if None not in found and sum(map(len, found)) <= bytes_max:  # type: ignore[arg-type]  # no None is among them
+            return found  # type: ignore[return-value]
         values: list[bytes] = []
         for value in found:
             if value is None or bytes_max <= 0:
@@ -384,6 +386,16 @@ class Priorities(Looking):
         end = cursor.watermark_stored
         bytes_max = min(consumer.run_bytes_max, consumer.bytes_max - BESIDE_BYTES)
         acquired, counts = cursor.acquired, cursor.counts
+        sequences = sequences[: len(values)]
+        if (  # all of them, which is the usual case
+            values
+            and low <= min(sequences)
+            and max(sequences) < end
+            and max(map(len, values)) <= bytes_max
+            and not counts
+            and acquired.keys().isdisjoint(sequences)
+        ):
+            return len(values)
         for count, (sequence, value) in enumerate(zip(sequences, values, strict=False)):
             if not low <= sequence < end or len(value) > bytes_max or sequence in acquired or sequence in counts:
                 return count

@@ -10,7 +10,7 @@ from holdfast.broker.cursors.ready import Ready, level_of
 from holdfast.broker.cursors.selection import Group
 
 
-class Everything:
+class Everything(EntrySelector):
     """The selector of consumers without one."""
 
     text = ""

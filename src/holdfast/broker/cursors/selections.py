@@ -33,8 +33,15 @@ BEYOND_MAX: Final = 256
 HIT_BYTES: Final = 160
 """What such an entry takes of memory, about."""
 
-RUN_COUNT: Final = 64
-"""Entries that one consumer is handed at once, before the next of the same selector."""
+BEYOND_EACH: Final = 16
+"""Hits beyond the stored watermark are collected while so many entries there were looked at for each: where more match,
+what one watermark covers is enough, and entries that wait for it are read again."""
+
+RUN_COUNT: Final = 256
+"""Entries that one consumer is handed at once."""
+
+SHARE_MAX: Final = 64
+"""The same where there are several of one selector."""
 
 RUN_LEAST: Final = 8
 """Entries that are looked at by themselves after a run that had less."""
@@ -283,25 +290,26 @@ class Selections(Sharing[Selection]):
                     selection.position = max(selection.position, queue.visible)
                 break
             given += self._look_at_all(found, here)
-            if (
-                cached and not cursor.unfiltered
-            ):  # an entry that is not a hit is read from the disk if it is needed again
+            if cached and not cursor.unfiltered:  # what is no hit is read from the disk if it is needed again
+                looked = range(first, min(selection.position for selection in here))
                 hits = set[int]().union(*[selection.waiting for selection in self._by_text.values()])
-                queue.uncache_all(first, min(selection.position for selection in here), hits)
+                queue.uncache_each([sequence for sequence in looked if sequence not in hits] if hits else looked)
         return given
 
     def _look_at_all(self, found: list[tuple[int, bytes]], here: list[Selection]) -> int:
         """Looks at these as far as the pump goes, or until no selection of `here` is hungry; how many were handed
         out."""
         at = given = 0
-        alone = 0
-        """So many are looked at by themselves before the next run."""
+        alone = looked = 0
+        """`alone`: so many are looked at by themselves before the next run; `looked`: what the last run had."""
         while at < len(found):
             if len(here) == 1 and not alone:
+                before = looked
                 given += self._run(here[0], found[at:] if at else found)
                 looked = bisect_left(found, here[0].position, lo=at, key=itemgetter(0)) - at
                 at += looked
-                alone = 1 if looked >= RUN_LEAST else RUN_LEAST
+                if looked < RUN_LEAST:
+                    alone = 1 if before >= RUN_LEAST else RUN_LEAST
             else:
                 sequence, value = found[at]
                 at += 1
@@ -319,31 +327,32 @@ class Selections(Sharing[Selection]):
     def _run(self, selection: Selection, found: list[tuple[int, bytes]]) -> int:
         """The hot path of `_scan`, for one selection: hands matching entries that were never shown and are free to
         those of its consumers that want something, the same number to each; returns how many. It ends before the first
-        entry that is not plain."""
+        entry that is not plain, and before a match that has to wait."""
         cursor = self._cursor
         first, end = found[0][0], cursor.watermark_stored
         if first < max(cursor.offered_end, cursor.shown_below) or cursor.counts or cursor.finished:
             return 0
-        if cursor.is_counted or selection.hits:
+        if cursor.is_counted:
             return 0
         wanting = selection.wanting()
         if any(consumer.excluded for consumer in wanting):
             return 0
-        matches = selection.selector.matches
         bytes_max = min([min(consumer.run_bytes_max, consumer.bytes_max - BESIDE_BYTES) for consumer in wanting])
-        wanted = len(wanting) * min(RUN_COUNT, *[consumer.wants() for consumer in wanting])
+        share = RUN_COUNT if len(wanting) == 1 else SHARE_MAX
+        wanted = 0 if selection.hits else len(wanting) * min(share, *[consumer.wants() for consumer in wanting])
         room = min([consumer.room_bytes for consumer in wanting])
         sequences: list[int] = []
         values: list[bytes] = []
         position, size = first, 0
         looked = looked_bytes = 0
         weight, bytes_left = selection.selector.weight, self._bytes_left
+        matching = selection.selector.each([value for _, value in found])
         for sequence, value in found:
             length = len(value)
-            if sequence >= end or length > bytes_max or value[12:20] != entry.NEVER or looked_bytes >= bytes_left:
+            if length > bytes_max or value[12:20] != entry.NEVER or looked_bytes >= bytes_left:
                 break
-            if matches(value):
-                if wanted <= 0 or size >= room:
+            if next(matching):
+                if wanted <= 0 or size >= room or sequence >= end:
                     break
                 sequences.append(sequence)
                 values.append(value)
@@ -393,7 +402,10 @@ class Selections(Sharing[Selection]):
             return False
         if not selection.hits or self._may_have(selection, selection.hits[0]):
             return True
-        return min(selection.wanted(), BEYOND_MAX) > len(selection.hits)
+        if len(selection.hits) >= min(selection.wanted(), BEYOND_MAX):
+            return False
+        looked = selection.position - self._cursor.watermark_stored
+        return self._cursor.is_counted or looked >= BEYOND_EACH * len(selection.hits)
 
     def _look_at(self, sequence: int, value: bytes, here: list[Selection]) -> int | None:
         """Matches one entry for the selections `here`, which have come so far; returns how many were handed out, None

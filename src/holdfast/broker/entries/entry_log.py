@@ -257,10 +257,6 @@ class EntryLog:
             self.cached.refund(len(value))
             del self.cache[sequence]
 
-    def uncache_all(self, first: int, end: int, without: set[int]) -> None:
-        """As `uncache`, for the cached entries of `[first, end)` that are not in `without`."""
-        self.uncache_each((self.cache.keys() & range(first, end)) - without)
-
     def uncache_each(self, sequences: Iterable[int]) -> None:
         """As `uncache`, for those of the entries that are cached."""
         cache, size = self.cache, 0

@@ -6,21 +6,27 @@ not keep the next from it.
 
 import argparse
 import sys
+from collections.abc import AsyncIterator
 from functools import partial
 from typing import Any, Final
 
 from holdfast.amqp.message.message import Message
 from holdfast.client.connection import Connection
 from holdfast.client.errors import ManagementError
+from holdfast.client.receive.receiver import Receiver
 from holdfast.client.verbs.render import body_bytes, body_fields, plain
 from holdfast.client.verbs.running import connect_as, place_of, refused, run
 from holdfast.columns import table
+from holdfast.errors import ConfigError
 from holdfast.lines import json_line, say
 
 ENTRY: Final = "holdfast:entry"
 COLUMNS: Final = ("sequence", "state", "delivery_count", "enqueued", "bytes", "message_id")
 DEAD_COLUMNS: Final = ("sequence", "enqueued", "bytes", "message_id", "from", "reason")
 DEAD_LETTERS: Final = "$dead-letters"
+BROWSE_CREDIT: Final = 500
+CHANGED_AT_ONCE: Final = 250
+"""Messages that are looked for before those that were found are changed."""
 DONE: Final = {"delete": "deleted", "move": "moved", "copy": "copied", "requeue": "requeued"}
 
 
@@ -72,6 +78,43 @@ async def _queried(connection: Connection, queue: str, told: dict[str, Any]) -> 
         return {"entries": [], "more": False, "after": 0}
 
 
+async def browsed(connection: Connection, args: argparse.Namespace) -> Receiver | None:
+    """A reader of what is in the queue now and matches `args.selector`, behind `args.after`, at most `args.count`; None
+    if there is nothing."""
+    try:
+        row = await connection.manage("READ", "holdfast:queue", args.queue)
+    except ManagementError as error:
+        if error.code == 404 and args.queue == DEAD_LETTERS:  # made for the first of them
+            return None
+        raise
+    start, end = (args.after or 0) + 1, int(row["next_sequence"])
+    if start >= end:
+        return None
+    return await connection.receiver(
+        args.queue,
+        credit=BROWSE_CREDIT,
+        count_max=args.count,
+        start_sequence=start,
+        end_sequence=end,
+        selector=args.selector,
+    )
+
+
+async def _sequences(connection: Connection, args: argparse.Namespace) -> AsyncIterator[int]:
+    """Those that were given, or of what was found, which is looked for bit by bit."""
+    for sequence in args.sequences:
+        yield sequence
+    receiver = None if args.selector is None else await browsed(connection, args)
+    if receiver is None:
+        return
+    try:
+        while batch := await receiver.batch(count_max=CHANGED_AT_ONCE):
+            for delivery in batch:
+                yield int(delivery.sequence)
+    finally:
+        await receiver.close()
+
+
 async def _named(connection: Connection, queue: str, sequence: int) -> dict[str, Any]:
     """What names that message in a request, as it is now. ManagementError where there is none."""
     answer = await _queried(connection, queue, {"after": sequence - 1, "count": 1})
@@ -106,10 +149,14 @@ async def _show(connection: Connection, args: argparse.Namespace) -> None:
 
 async def _change(connection: Connection, args: argparse.Namespace) -> int:
     """Exit code 1 where one of them could not be changed."""
+    if bool(args.sequences) is (args.selector is not None):
+        raise ConfigError("give SEQUENCE, one or several, or --selector")
+    if args.sequences and (args.after is not None or args.count is not None):
+        raise ConfigError("--after and --count choose among what --selector selects; leave them out")
     code = 0
     more = {"to": args.to} if args.action in ("move", "copy") else {}
     done = []
-    for sequence in args.sequences:
+    async for sequence in _sequences(connection, args):
         try:
             told = await _named(connection, args.queue, sequence)
             answer = await connection.manage(args.action.upper(), ENTRY, args.queue, told | more)

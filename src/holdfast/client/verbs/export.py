@@ -16,7 +16,7 @@ from typing import Final, Self
 
 from holdfast.client.connection import Connection
 from holdfast.client.errors import ManagementError, UndecodableMessage
-from holdfast.client.verbs.entries import DEAD_LETTERS
+from holdfast.client.verbs.entries import browsed
 from holdfast.client.verbs.printing import Output
 from holdfast.client.verbs.render import as_json
 from holdfast.client.verbs.running import Progress, complain, connect_as, in_thread, place_of, refused, run
@@ -26,7 +26,6 @@ from holdfast.lines import json_line, say
 
 Writes = Callable[[bytes], None]
 
-CREDIT: Final = 500
 BATCH_MAX: Final = 250
 UNREADABLE_SHOWN_MAX: Final = 100
 
@@ -102,23 +101,9 @@ async def _export(args: argparse.Namespace) -> int:
 async def _write_all(
     connection: Connection, args: argparse.Namespace, write: Writes, told: dict[str, int], progress: Progress
 ) -> None:
-    try:
-        row = await connection.manage("READ", "holdfast:queue", args.queue)
-    except ManagementError as error:
-        if error.code == 404 and args.queue == DEAD_LETTERS:  # made for the first of them
-            return
-        raise
-    start, end = (args.after or 0) + 1, int(row["next_sequence"])
-    if start >= end:
+    receiver = await browsed(connection, args)
+    if receiver is None:
         return
-    receiver = await connection.receiver(
-        args.queue,
-        credit=CREDIT,
-        count_max=args.count,
-        start_sequence=start,
-        end_sequence=end,
-        selector=args.selector,
-    )
     try:
         while batch := await receiver.batch(count_max=BATCH_MAX):
             lines = []

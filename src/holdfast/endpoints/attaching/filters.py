@@ -5,7 +5,7 @@ that takes messages is refused if it has another filter, because it would get me
 0022).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -29,12 +29,12 @@ from holdfast.amqp.wire.types import Described
 from holdfast.broker.entries import annotate
 from holdfast.broker.subjects import Pattern
 from holdfast.endpoints.addresses.link_refusal import Refusal
-from holdfast.endpoints.entry_sections import SUBJECT_FIELD, sections_of
+from holdfast.endpoints.entry_sections import SUBJECT_FIELD, sections_of, usual_properties
 from holdfast.endpoints.publishers import HALF
 from holdfast.engine.port import EntryReader
 from holdfast.errors import ConfigError
 from holdfast.selectors.errors import SelectorError
-from holdfast.selectors.layouts import Layouts
+from holdfast.selectors.layouts import Layout, Layouts
 from holdfast.selectors.parsing import SELECTOR_BYTES_MAX
 from holdfast.selectors.predicate import Predicate, compile_selector
 from holdfast.selectors.sections import Sections
@@ -157,15 +157,30 @@ def check_taking(source: Source) -> None:
 class Decoded:
     """The entry that was matched last: many selectors match the same entry, which is decoded once."""
 
-    __slots__ = ("layouts", "publisher", "sections", "subject", "value")
+    __slots__ = ("content", "layout", "layouts", "publisher", "sections", "subject", "value")
 
     def __init__(self) -> None:
         self.value = b""
         self.layouts = Layouts()
-        self.sections = Sections(b"")
+        self.sections: Sections | None = None
         self.subject: str | None = None
         self.publisher: tuple[bytes, bytes] | None = None
-        """Set when they are first used."""
+        """Once somebody has asked for them."""
+        self.content: bytes | None = None
+        """The map of its application properties, where it is usual; None before `look`."""
+        self.layout: Layout | None = None
+        """How that is laid out, where it is known."""
+
+    def begin(self, value: bytes) -> None:
+        """From now on it is this entry."""
+        self.value = value
+        self.sections = self.subject = self.publisher = self.content = self.layout = None
+
+    def look(self) -> Layout | None:
+        """Finds out `content` and `layout`."""
+        self.content = content = usual_properties(self.value)
+        self.layout = layout = self.layouts.find(content) if content else None
+        return layout
 
 
 def pattern_of(text: object, *, is_exact: bool = False) -> Pattern:
@@ -185,7 +200,7 @@ class EntrySelector:
     """A selector and a pattern of subjects, either of which may be missing, for entries. Of a large message the first
     piece is read: fields that are not in it are UNKNOWN. `not_from`: whose messages are excluded."""
 
-    __slots__ = ("_alone", "_decoded", "_predicate", "_store", "not_from", "pattern", "text", "weight")
+    __slots__ = ("_by_layout", "_decoded", "_is_alone", "_predicate", "_store", "not_from", "pattern", "text", "weight")
 
     def __init__(
         self,
@@ -202,7 +217,8 @@ class EntrySelector:
         self.weight = 1 if predicate is None else predicate.weight
         self.pattern = pattern
         self._predicate = predicate
-        self._alone = predicate.value if predicate is not None and pattern is None and not not_from else None
+        self._is_alone = pattern is None and not not_from
+        self._by_layout = predicate.by_layout if predicate is not None and predicate.has_layouts else None
         self._store = store
         self._decoded = decoded
 
@@ -211,44 +227,69 @@ class EntrySelector:
         return "" if self._predicate is None else self._predicate.text
 
     def matches(self, value: bytes) -> bool:
-        if self._alone is not None:  # the usual selector, without detours
-            decoded = self._decoded
-            return self._alone((decoded if decoded.value is value else self._decode(value)).sections) is True
         if self.pattern is not None and not self.pattern.matches(self.subject(value)):
             return False
         return self.matches_beside(value)
 
+    def each(self, values: Iterable[bytes]) -> Iterator[bool]:
+        """As `matches`, of one after the other; of those laid out as the one before without detours."""
+        fits = condition = None
+        for value in values:
+            content = usual_properties(value) if condition is not None else b""
+            if condition is not None and fits is not None and fits(content):
+                yield condition(content) is True
+                continue
+            yield self.matches(value)
+            layout = self._decoded.layout
+            if self._by_layout is not None and self._is_alone and layout is not None:
+                fits, condition = layout.fits, self._by_layout.get(layout)
+
     def matches_beside(self, value: bytes) -> bool:
         if self.not_from and self.not_from in self._publisher(value):
             return False
-        return self._predicate is None or self._predicate.matches(self._decode(value).sections)
+        predicate = self._predicate
+        if predicate is None:
+            return True
+        if self._by_layout is not None:  # the usual selector
+            decoded = self._decoded
+            if decoded.value is not value:
+                decoded.begin(value)
+            layout = decoded.layout if decoded.content is not None else decoded.look()
+            if layout is not None and decoded.content is not None:  # and the usual message
+                condition = self._by_layout.get(layout) or predicate.of_layout(layout)
+                if condition is not None:
+                    return condition(decoded.content) is True
+        return predicate.matches(self._sections(value))
 
     def subject(self, value: bytes) -> str:
         """The subject of a message, or the one that its address gave it; "" if there is none."""
-        decoded = self._decode(value)
+        sections, decoded = self._sections(value), self._decoded
         subject = decoded.subject
         if subject is None:
-            told = decoded.sections.property_field(SUBJECT_FIELD)
+            told = sections.property_field(SUBJECT_FIELD)
             if told is None:
-                told = decoded.sections.annotation(SUBJECT)
+                told = sections.annotation(SUBJECT)
             subject = decoded.subject = told if isinstance(told, str) else ""
         return subject
 
     def _publisher(self, value: bytes) -> tuple[bytes, bytes]:
         """The connection and the container that published a message."""
-        decoded = self._decode(value)
+        decoded = self._decoded
+        if decoded.value is not value:
+            decoded.begin(value)
         if decoded.publisher is None:
             told = annotate.publisher_of(value)
             decoded.publisher = told[:HALF], told[HALF:]
         return decoded.publisher
 
-    def _decode(self, value: bytes) -> Decoded:
+    def _sections(self, value: bytes) -> Sections:
         decoded = self._decoded
         if decoded.value is not value:
-            decoded.sections = sections_of(value, self._store, decoded.layouts)
-            decoded.value = value
-            decoded.subject = decoded.publisher = None
-        return decoded
+            decoded.begin(value)
+        sections = decoded.sections
+        if sections is None:
+            sections = decoded.sections = sections_of(value, self._store, decoded.layouts, decoded.content or b"")
+        return sections
 
 
 def entry_selector(

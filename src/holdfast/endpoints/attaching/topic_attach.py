@@ -10,6 +10,7 @@ from holdfast.amqp.connection import Sender
 from holdfast.amqp.wire import conditions
 from holdfast.amqp.wire.performatives import Source
 from holdfast.amqp.wire.types import Described, Symbol
+from holdfast.broker.cursors import entry_consumer
 from holdfast.broker.cursors.cursor import Cursor
 from holdfast.broker.entries import entry
 from holdfast.broker.queue import Queue
@@ -184,7 +185,7 @@ class TopicAttach:
         return queue
 
 
-class OfLarge:
+class OfLarge(entry_consumer.EntrySelector):
     """Matches large messages for a subscription that is not durable; all others were matched when they were
     published."""
 
