@@ -13,7 +13,6 @@ from holdfast.broker.cursors.cursor import Cursor
 from holdfast.broker.queue import Queue
 from holdfast.core.parts import Parts
 from holdfast.peers.link_tables import Reader
-from holdfast.peers.peer import Refilled
 from holdfast.state.turns import Extent
 
 PUMP_LIMIT: Final = 256
@@ -80,7 +79,12 @@ def offer(core: Parts, extent: Extent = None) -> None:
             except Exception as error:
                 containment.failed(error, link)
     if core.links.refills:
-        _refill(core)
+        refills, core.links.refills = core.links.refills, {}
+        for refill in refills:
+            try:
+                refill.refill()
+            except Exception as error:
+                containment.failed(error, refill)
     if core.links.drains:
         for drain in list(core.links.drains):
             try:
@@ -88,26 +92,6 @@ def offer(core: Parts, extent: Extent = None) -> None:
                     core.links.drains.pop(drain, None)
             except Exception as error:
                 containment.failed(error, drain)
-
-
-def _refill(core: Parts) -> None:
-    """Refills each link once, also those that the first ones add: who declares a transaction gives producers credit,
-    and nothing else may happen that has them looked at. What adds itself again waits for the next turn."""
-    links = core.links
-    first, links.refills = links.refills, {}
-    for link in first:
-        _refill_one(core, link)
-    for link in [link for link in links.refills if link not in first]:
-        if link in links.refills:  # it has not gone meanwhile
-            del links.refills[link]
-            _refill_one(core, link)
-
-
-def _refill_one(core: Parts, link: Refilled) -> None:
-    try:
-        link.refill()
-    except Exception as error:
-        core.containment.failed(error, link)
 
 
 def _offer_of(core: Parts, queue: Queue) -> None:
