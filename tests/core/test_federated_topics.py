@@ -217,6 +217,8 @@ def test_a_receiver_that_leaves_before_it_is_confirmed_leaves_nothing(rig: Rig, 
     link.detach(closed=True)
     rig.run(5)
     assert not c.core.topic_bindings.waiting and not other.closed
+    federation = c.core.bindings.federation
+    assert federation is not None and not federation.confirming.binds
 
 
 def test_a_confirmation_of_what_no_other_node_has_comes_at_once(rig: Rig) -> None:
