@@ -53,6 +53,33 @@ def test_clients_links_end_and_new_ones_are_refused() -> None:
     assert hub.bodies("work") == ["before"]
 
 
+@pytest.mark.parametrize("commits_later", [False, True])
+def test_what_is_being_stored_is_answered_before_its_link_ends(commits_later: bool) -> None:
+    """Else its client sends it again: `commits_later` says whether the turn that has it is still gathered."""
+    rig = Rig()
+    hub = rig.node("hub")
+    client = rig.client(hub)
+    link = client.sender("work")
+    rig.settle()
+    hub.hold_commits = True
+    if commits_later:
+        client.send(link, "earlier")
+        rig.settle()
+    client.send(link, "1")
+    rig.settle()
+    assert hub.core is not None
+    assert hub.core.node_drain.begin()
+    hub.due = True
+    rig.settle()
+    assert not link.detached and link.credit == 0
+    hub.hold_commits = False
+    rig.run(1)
+    outcomes = dict(client.outcomes)
+    assert link.detached and refused(client)[0] == conditions.DETACH_FORCED
+    assert [type(outcomes[body]) for body in outcomes] == [Accepted] * len(outcomes) and "1" in outcomes
+    assert hub.bodies("work") == [*(["earlier"] if commits_later else []), "1"]
+
+
 def test_a_relay_that_knows_the_address_is_refused_too() -> None:
     rig = Rig()
     hub = rig.node("hub")

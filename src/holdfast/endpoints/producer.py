@@ -175,6 +175,9 @@ class ProducerLink(OvertakingIntake):
     # ------------------------------------------------------------------------------------------------ credit
 
     def refill(self) -> None:
+        if self.ends:
+            self.stop()
+            return
         self.take_parked()
         if not self.parked:
             limit = self.parts.limits.credit

@@ -36,11 +36,17 @@ class Reader(Protocol):
 
 
 class Producing(Protocol):
-    """A link that brings messages into a queue; `parked`: those that wait for room."""
+    """A link that brings messages into a queue; `parked`: those that wait for room. `ends`: it gets no credit, and ends
+    once its messages are answered."""
+
+    peer: Peer
+    link: Any
+    ends: bool
 
     @property
     def parked(self) -> Sized: ...
     def refill(self) -> None: ...
+    def stop(self) -> None: ...
     def detach_with(self, reason: str, condition: str) -> None: ...
 
 

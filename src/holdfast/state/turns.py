@@ -220,3 +220,7 @@ class Turns:
         self.in_flight: Turn | None = None
         self.number = self.event = 0
         self.effects = Effects()
+
+    def answers_later(self, link: object) -> bool:
+        """Whether messages of that link wait for a commit, and then for their answers."""
+        return link in self.gathered.arrivals or (self.in_flight is not None and link in self.in_flight.arrivals)
