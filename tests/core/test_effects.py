@@ -25,6 +25,7 @@ from holdfast.management.operations.queues import AnswerSkip
 from holdfast.management.requests import LogChange, SendAnswer
 from holdfast.queue_links.handing import Handed
 from holdfast.queue_links.leftovers import Deleted
+from holdfast.state.link_ends import EndProducer
 from holdfast.state.turns import Turn
 from support.rig import Rig
 
@@ -39,6 +40,8 @@ AFTER = {
     "name='out', producer='meter')",
     AnswerProducer(3, 3, "out", AN_OBJECT, None, AN_OBJECT): "AnswerProducer(cause=3, connection=3, name='out')",
     AnswerConsumer(4, 3, "in\n", AN_OBJECT): "AnswerConsumer(cause=4, connection=3, name='in\\n')",
+    EndProducer(14, 3, "out", AN_OBJECT, "drained", "c"): "EndProducer(cause=14, connection=3, name='out', "
+    "reason='drained', condition='c')",
     AnswerSubscriber(4, 3, "in", AN_OBJECT, None): "AnswerSubscriber(cause=4, connection=3, name='in')",
     LogChange(5, 3, "queue 'a' made", AN_OBJECT): "LogChange(cause=5, connection=3, changed=\"queue 'a' made\")",
     SendAnswer(6, 3, "replies", 200, AN_OBJECT, AN_OBJECT, b""): "SendAnswer(cause=6, connection=3, "

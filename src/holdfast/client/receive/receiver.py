@@ -23,7 +23,9 @@ class Receiver(ReceivingLink, Listed):
     faster.
     """
 
-    HIDDEN = hidden(LinkHandler, ClientLink, "outage", "holds", "settle", "hold", shown=("failure", "is_over", "ready"))
+    HIDDEN = hidden(
+        LinkHandler, ClientLink, "ask_for", "outage", "holds", "settle", "hold", shown=("failure", "is_over", "ready")
+    )
 
     async def __aenter__(self) -> Self:
         return self

@@ -252,7 +252,7 @@ class ReceivingLink(ClientLink):
             self.touch()
 
     def ask_for(self, credit: int) -> None:
-        """From now on so many messages are asked for ahead of those that were taken."""
+        """Sets how many messages may arrive ahead of the program."""
         self._credit = credit
 
     # ---------------------------------------------------------------------------------------- internals
