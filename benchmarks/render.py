@@ -73,9 +73,10 @@ def origin(report: Report) -> Lines:
 
 def throughput(report: Report) -> Lines:
     rows = []
-    for case in report["cases"].values():
+    for name, case in report["cases"].items():
         own = case["figure"]
         what = f"{case['size']:,} B, {case['pairs']} and {case['pairs']}, {case['queues']}"
+        what += "; priorities drawn" if name.endswith("p") else ""
         for peer, ratio in case["ratio"].items():
             goal, found = ratio["goal"], case["results"][peer]["messages_per_s"]
             told = "" if goal is None else f"{'>' if goal == 1 else '≥'} {goal:g}"
@@ -87,7 +88,7 @@ def throughput(report: Report) -> Lines:
     if syncs:
         names = {"holdfast": "Holdfast", **PEERS}
         told = [f"{names[name]} {middle(found['messages_per_sync'], 0)}" for name, found in syncs.items()]
-        lines += ["", f"Messages for each sync (1,024 B, one pair): {', '.join(told)}."]
+        lines += ["", *textwrap.wrap(f"Messages for each sync (1,024 B, one pair): {', '.join(told)}.", LINE_MAX)]
     return lines
 
 

@@ -11,21 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from holdfast import __version__
-from holdfast.cli import (
-    completion,
-    connections,
-    distributions,
-    federation,
-    feeding,
-    links,
-    messages,
-    network,
-    process,
-    queues,
-    services,
-    serving,
-    users,
-)
+from holdfast.cli import process, serving
 from holdfast.cli.arguments import Parser, not_utf8
 from holdfast.errors import ConfigError, HoldfastError
 
@@ -49,6 +35,23 @@ def parser(words: Sequence[str] | None = None) -> argparse.ArgumentParser:
     top.add_argument("--version", action="version", version=f"holdfast {__version__}")
     verbs = top.add_subparsers(dest="verb", metavar="VERB", required=True)
     serving.add_node(verbs)
+    if words and words[0] in verbs.choices:
+        return top
+    # A node, which runs for long, does without the others.
+    from holdfast.cli import (
+        completion,
+        connections,
+        distributions,
+        federation,
+        feeding,
+        links,
+        messages,
+        network,
+        queues,
+        services,
+        users,
+    )
+
     messages.add(verbs)
     feeding.add(verbs)
     queues.add(verbs)

@@ -59,7 +59,7 @@ class Neighbour:
         """When a connection under this name with another store was first refused, since the session's connection was
         opened."""
         self.control: ControlSender | None = None
-        self.refill: Callable[[], None] = _nothing
+        self.refill: Callable[[], None] = lambda: None
         """Tops up the credit of the neighbour's control link."""
         self.heard_hello = False
         self.attempts = 0
@@ -517,7 +517,7 @@ class Neighbour:
             self.peer = None
             self._let_go(peer)
         if self.state is not State.IDLE and not (self.state is State.CONNECT and self.dialling):
-            self._forget_control()
+            self.control, self.refill = None, lambda: None
             self.hop.links_lost()
             self._move(SessionEvent.LOST, "a failure of this node, see its log")
         if self.offered and not self.established:
@@ -525,11 +525,8 @@ class Neighbour:
         if self.state is State.IDLE and self.dial_at is None:
             self._dial_later()
 
-    def _forget_control(self) -> None:
-        self.control, self.refill = None, _nothing
-
     def _let_go(self, peer: Peer) -> None:
-        self._forget_control()
+        self.control, self.refill = None, lambda: None
         self.bytes_in += peer.heard_bytes
         self.bytes_out += self.written_bytes
         self.written_bytes = 0
@@ -600,7 +597,3 @@ class Neighbour:
         if is_whole(version) and version != self.version:
             self.version = int(version)
             self._parts.forwarding.version_heard(self.hop)
-
-
-def _nothing() -> None:
-    """There is no control link."""
