@@ -72,6 +72,7 @@ def test_what_is_being_stored_is_answered_before_its_link_ends(commits_later: bo
     hub.due = True
     rig.settle()
     assert not link.detached and link.credit == 0
+    hub.core.validate()
     hub.hold_commits = False
     rig.run(1)
     outcomes = dict(client.outcomes)

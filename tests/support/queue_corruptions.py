@@ -36,6 +36,11 @@ def _(s: Any) -> None:
     s.core.node_drain.since_ms = 0
 
 
+@breaks("endpoints: queue {}: links that never end", serving)
+def _(s: Any) -> None:
+    next(iter(next(filter(None, s.core.links.producers.values())))).ends = True
+
+
 @breaks("state: queue {} is called otherwise within its host", serving)
 def _(s: Any) -> None:
     s.core.catalog.queues["plain"].host = "acme"

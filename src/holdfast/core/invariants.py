@@ -40,7 +40,7 @@ def check(core: Parts, *, entries_max: int | None = None) -> None:
     peers.guard(core.guard, core.refusals, connections)
     endpoints.resumable(core.resume)
     endpoints.admission(core.admission, catalog)
-    endpoints.node_drain(core.node_drain, core.links)
+    endpoints.node_drain(core.node_drain, core.links, core.turns)
     transactions(core.transactions, connections, catalog, core.queue_links.reserved(), stopping=stopping)
     custody.delivery_limits(core.delivery_limits, catalog, turns, work)
     queue_links.links(core.queue_links, catalog, stopping=stopping)

@@ -28,6 +28,7 @@ from holdfast.peers.peer import PeerLink
 from holdfast.peers.use import Use
 from holdfast.peers.validation import alive
 from holdfast.state.catalog import Catalog
+from holdfast.state.link_ends import EndProducer
 from holdfast.state.turns import Turns
 
 
@@ -39,10 +40,17 @@ def admission(admission: Admission, catalog: Catalog) -> None:
         must((queue.bands is not None) == asked, f"queue {name!r}: room by priority, and its settings", queue.config)
 
 
-def node_drain(drain: NodeDrain, links: LinkTables) -> None:
-    """While the node is drained, no link sends new messages, except to dynamic nodes."""
-    bringing = [queue.name for queue, held in links.producers.items() if held and not queue.name.startswith(PREFIX)]
-    must(not (drain.active and bringing), "the node is drained, and links bring messages for", bringing)
+def node_drain(drain: NodeDrain, links: LinkTables, turns: Turns) -> None:
+    """While the node is drained, no link sends new messages, except to dynamic nodes. A link that ends after the
+    answers to its messages has no credit, and waits for them."""
+    pending = [*turns.gathered.then, *(turns.in_flight.then if turns.in_flight is not None else ())]
+    ending = {effect.link for effect in pending if isinstance(effect, EndProducer)}
+    for queue, held in links.producers.items():
+        must(
+            all(link in ending for link in held if link.ends), f"queue {queue.name!r}: links that never end", len(held)
+        )
+        stays = not queue.name.startswith(PREFIX) and [link for link in held if not link.ends]
+        must(not (drain.active and stays), "the node is drained, and links bring messages for", queue.name)
 
 
 def topic_bindings(bound: TopicBindings, connections: Connections) -> None:
