@@ -7,6 +7,7 @@ import pytest
 from amqp.joined import NOW, Pair, hear, of, performatives, said, server, wire
 from holdfast.amqp.connection import (
     Connection,
+    CreditChanged,
     Delivery,
     DeliveryAborted,
     Drained,
@@ -17,6 +18,7 @@ from holdfast.amqp.connection import (
     SessionBegun,
     SessionEnded,
 )
+from holdfast.amqp.session.session_endpoint import TRANSACTION_ID
 from holdfast.amqp.wire.frames import AMQP_HEADER
 from holdfast.amqp.wire.performatives import (
     Accepted,
@@ -175,6 +177,18 @@ def test_a_window_that_is_taken_back() -> None:
     assert not link.sendable
     hear(side, wire(Flow(1, MOST, 0, 9)))
     assert link.sendable
+
+
+def test_a_flow_that_ends_its_link_opens_the_window_for_the_others() -> None:
+    """They waited for it with credit: nothing else tells them."""
+    side = begun(Open("c"), Begin(None, 0, 0, 9))
+    link = sending(side, Flow(0, 0, 0, 9, 0, 0, 5))
+    (event,) = hear(side, wire(Attach("m", 1, True, source=Source("q"), target=Target())))
+    event.link.accept()
+    side.take_output(NOW)
+    told = hear(side, wire(Flow(0, 1, 0, 9, 1, 0, 5, properties={TRANSACTION_ID: b"t"})))
+    assert event.link.detached
+    assert [each.link for each in of(CreditChanged, told)] == [link]
 
 
 @pytest.mark.parametrize("start", [0, MOST - 2])

@@ -36,6 +36,7 @@ FOUND = {
     740_200_641: "large messages were refused because the one before had not been looked at",
     740_200_543: "a neighbour's false word was kept, as nobody told it otherwise",
     50_002: "a link ended between the commit of its messages and their answers",
+    61_033: "a flow that ended its link opened a window, and links that waited for it were not told",
     740_201_594: "of the lab: a hostile client that was gone held all that its user may, beside honest ones",
 }
 """Seeds that found a defect, and which."""

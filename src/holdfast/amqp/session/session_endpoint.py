@@ -116,18 +116,20 @@ class SessionEndpoint(Session):
             outgoing.window = max(0, window - ahead)
             if self.backlog:
                 self._send_backlog()
-        if handle is not None:
-            link = self.remote_links.get(handle)
-            if link is None:
-                raise SessionFault(self, conditions.UNATTACHED_HANDLE, f"handle {handle} of a flow is not attached")
-            if properties is not None and TRANSACTION_ID in properties and not link.detach_sent:
-                text = "messages cannot be acquired in a transaction; send flow without txn-id"
-                raise LinkFault(link, conditions.NOT_IMPLEMENTED, text)
-            if not link.over and link.on_flow(delivery_count, credit, drain, echo):
-                events.append(Drained(link) if isinstance(link, Receiver) else CreditChanged(link))
-        elif echo:
-            self._write_session_flow()
-        self.connection.spend((2 * FLOW if echo else FLOW) + (FLOW * self._wake_senders(events) if held_up else 0))
+        try:
+            if handle is not None:
+                link = self.remote_links.get(handle)
+                if link is None:
+                    raise SessionFault(self, conditions.UNATTACHED_HANDLE, f"handle {handle} of a flow is not attached")
+                if properties is not None and TRANSACTION_ID in properties and not link.detach_sent:
+                    text = "messages cannot be acquired in a transaction; send flow without txn-id"
+                    raise LinkFault(link, conditions.NOT_IMPLEMENTED, text)
+                if not link.over and link.on_flow(delivery_count, credit, drain, echo):
+                    events.append(Drained(link) if isinstance(link, Receiver) else CreditChanged(link))
+            elif echo:
+                self._write_session_flow()
+        finally:  # a fault of one link does not keep the others waiting
+            self.connection.spend((2 * FLOW if echo else FLOW) + (FLOW * self._wake_senders(events) if held_up else 0))
 
     def _wake_senders(self, events: list[ConnEvent]) -> int:
         """Notifies the senders that waited for the window that it is open again; returns how many senders there
