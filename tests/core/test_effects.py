@@ -25,7 +25,7 @@ from holdfast.management.operations.queues import AnswerSkip
 from holdfast.management.requests import LogChange, SendAnswer
 from holdfast.queue_links.handing import Handed
 from holdfast.queue_links.leftovers import Deleted
-from holdfast.state.link_ends import EndProducer
+from holdfast.state.producer_ends import EndProducer
 from holdfast.state.turns import Turn
 from support.rig import Rig
 

@@ -73,6 +73,10 @@ def test_what_is_being_stored_is_answered_before_its_link_ends(commits_later: bo
     rig.settle()
     assert not link.detached and link.credit == 0
     hub.core.validate()
+    hub.core.node_drain._end_links([hub.queue("work")], "again")  # as each news of other nodes does
+    turns = hub.core.turns
+    pending = [*turns.gathered.then, *(turns.in_flight.then if turns.in_flight is not None else ())]
+    assert len(pending) == 1
     hub.hold_commits = False
     rig.run(1)
     outcomes = dict(client.outcomes)

@@ -97,9 +97,9 @@ from holdfast.state.catalog import Catalog
 from holdfast.state.configured_queues import ConfiguredQueues
 from holdfast.state.configured_subscriptions import ConfiguredSubscriptions
 from holdfast.state.dead_letter_bounds import DeadLetters
-from holdfast.state.link_ends import LinkEnds
 from holdfast.state.losses import Losses
 from holdfast.state.participants import Following, Recovering, Storing, Undoing, Waking
+from holdfast.state.producer_ends import ProducerEnds
 from holdfast.state.queue_changes import QueueChanges
 from holdfast.state.room import Room
 from holdfast.state.tables import Tables
@@ -257,15 +257,15 @@ class Parts:
             changed=self._nodes_may_have_left,
         )  # fmt: skip
         self.hop_progress = HopProgress(self.catalog.ledger, self.links, self.next_hops)
-        link_ends = LinkEnds(self.turns)
+        producer_ends = ProducerEnds(self.turns)
         self.departures = Departures(
-            config, self.catalog, self.turns, self.log, self.links, link_ends, self.identities, self.dead_lettering,
+            config, self.catalog, self.turns, self.log, self.links, producer_ends, self.identities, self.dead_lettering,
             self.forwarding, self.next_hops, offer_again=self.jobs.offer_again, delete=self.delete_queue,
             forget_hops=self.hop_progress.forget,
         )  # fmt: skip
         self.jobs.join(self.departures, self.destination)
         self.node_drain = NodeDrain(
-            config.name, clock, self.catalog, self.turns, self.links, link_ends, self.forwarding, self.log,
+            config.name, clock, self.catalog, self.turns, self.links, producer_ends, self.forwarding, self.log,
             self.store.table("node"), changed=lambda: None if self.routing is None else self.routing.wake(),
         )  # fmt: skip
 

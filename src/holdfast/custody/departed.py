@@ -23,7 +23,7 @@ from holdfast.engine.log import Log
 from holdfast.peers.link_tables import LinkTables
 from holdfast.settings.node import NodeConfig
 from holdfast.state.catalog import Catalog
-from holdfast.state.link_ends import LinkEnds
+from holdfast.state.producer_ends import ProducerEnds
 from holdfast.state.turns import Turns
 
 ORPHANS_TOLD_MAX: Final = 20
@@ -71,7 +71,7 @@ class Departures:
         turns: Turns,
         log: Log,
         links: LinkTables,
-        link_ends: LinkEnds,
+        producer_ends: ProducerEnds,
         identities: Identities,
         dead_lettering: DeadLettering,
         forwarding: Forwarding,
@@ -88,7 +88,7 @@ class Departures:
         self._turns = turns
         self._log = log
         self._links = links
-        self._link_ends = link_ends
+        self._producer_ends = producer_ends
         self._identities = identities
         self._dead_lettering = dead_lettering
         self._forwarding = forwarding
@@ -118,7 +118,7 @@ class Departures:
         for name, queue in unknown.items():
             for link in list(self._links.producers_of(queue)):
                 text = f"{self._config.name!r} has no route to {node_of(name)!r}"
-                self._link_ends.end(link, text, conditions.NOT_FOUND)
+                self._producer_ends.end(link, text, conditions.NOT_FOUND)
         for receiver in list(self._links.custody_receivers.values()):
             if receiver.destination in unknown:
                 text = f"{self._config.name!r} has no route to {node_of(receiver.destination)!r}"

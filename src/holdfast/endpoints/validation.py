@@ -28,7 +28,7 @@ from holdfast.peers.peer import PeerLink
 from holdfast.peers.use import Use
 from holdfast.peers.validation import alive
 from holdfast.state.catalog import Catalog
-from holdfast.state.link_ends import EndProducer
+from holdfast.state.producer_ends import EndProducer
 from holdfast.state.turns import Turns
 
 

@@ -49,7 +49,7 @@ class Intake(Ingress):
         link.stream_bytes = parts.limits.stream_bytes
         self.head_bytes_max = max(HEAD_BYTES_MAX, HEAD_SECTIONS * parts.limits.annotation_bytes_max)
         self.ends = False
-        """Whether it ends once what it has brought is answered (state/link_ends.py)."""
+        """Whether it ends once what it has brought is answered (state/producer_ends.py)."""
         self.parked: deque[Delivery | Stream] = deque()
         self.unchecked = 0
         """How many of the parked deliveries, the last ones, have not been checked yet."""

@@ -24,6 +24,7 @@ from holdfast_lab.workloads.common import (
     closed,
     ended,
     full_address,
+    is_bounded,
     key_shown,
     own_key_of,
 )
@@ -98,14 +99,8 @@ class Bounded:
         answer = "end" if self.ends else "dead-letter" if self.dies else DROP_OLDEST
         bounds = {"messages_max": self.bound, "bytes_max": self.bytes_max or None, "when_full": answer}
         while True:
-            receiver = await attached(lambda: connection.receiver(self.queue, credit=1, subscription=name))
-            await ended(receiver)
-            try:
-                await asked(connection, "UPDATE", "subscription", name, {"queue": self.queue, **bounds})
+            if await is_bounded(connection, self.queue, name, bounds):
                 return
-            except ManagementError as error:
-                if error.code != 404:  # else a crash came before it was stored
-                    raise
             await asyncio.sleep(RETRY_S)
 
     async def _sender(self, connection: Connection, name: str) -> Sender:

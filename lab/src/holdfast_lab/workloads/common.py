@@ -168,6 +168,19 @@ async def asked(
         await asyncio.sleep(RETRY_S)
 
 
+async def is_bounded(connection: Connection, queue: str, name: str, bounds: dict[str, Any]) -> bool:
+    """Makes that durable subscription, and gives it these bounds. False where it is gone by then: a crash came before
+    it was stored, or the bounds that it had have ended it. Raises ManagementError."""
+    await ended(await attached(lambda: connection.receiver(queue, credit=1, subscription=name)))
+    try:
+        await asked(connection, "UPDATE", "subscription", name, {"queue": queue, **bounds})
+    except ManagementError as error:
+        if error.code != 404:
+            raise
+        return False
+    return True
+
+
 async def ended(link: Sender | Receiver) -> None:
     """Detaches what may be broken already; what a sender has in doubt stays so."""
     try:

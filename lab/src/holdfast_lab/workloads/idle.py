@@ -23,6 +23,7 @@ from holdfast_lab.workloads.common import (
     closed,
     ended,
     full_address,
+    is_bounded,
     own_key_of,
 )
 
@@ -87,14 +88,8 @@ class Idle:
         """It is there, and has its bound; a moment at which it had a link."""
         while True:
             began = bed.now()
-            await ended(await attached(lambda: connection.receiver(self.queue, credit=1, subscription=name)))
-            try:
-                told = {"queue": self.queue, "idle_s": self.idle_s}
-                await asked(connection, "UPDATE", "subscription", name, told)
+            if await is_bounded(connection, self.queue, name, {"idle_s": self.idle_s}):
                 return began
-            except ManagementError as error:
-                if error.code != 404:  # else a crash came before it was stored, or it had its bound and has ended
-                    raise
             await asyncio.sleep(RETRY_S)
 
     async def _publish(self, bed: Bed, me: int, connection: Connection, random: Random) -> list[int]:

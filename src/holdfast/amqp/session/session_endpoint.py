@@ -104,7 +104,7 @@ class SessionEndpoint(Session):
 
     def on_flow(self, parsed: fast.ParsedFlow, events: list[ConnEvent]) -> None:
         """Windows, then the link's credit, then an echo."""
-        incoming, window, _, _, handle, delivery_count, credit, _, drain, echo, properties = parsed
+        incoming, window, _, _, handle, _, _, _, _, echo, _ = parsed
         outgoing = self.outgoing
         held_up = self._blocked or outgoing.window == 0
         if self.next_incoming_id is not None:
@@ -118,18 +118,23 @@ class SessionEndpoint(Session):
                 self._send_backlog()
         try:
             if handle is not None:
-                link = self.remote_links.get(handle)
-                if link is None:
-                    raise SessionFault(self, conditions.UNATTACHED_HANDLE, f"handle {handle} of a flow is not attached")
-                if properties is not None and TRANSACTION_ID in properties and not link.detach_sent:
-                    text = "messages cannot be acquired in a transaction; send flow without txn-id"
-                    raise LinkFault(link, conditions.NOT_IMPLEMENTED, text)
-                if not link.over and link.on_flow(delivery_count, credit, drain, echo):
-                    events.append(Drained(link) if isinstance(link, Receiver) else CreditChanged(link))
+                self._on_link_flow(handle, parsed, events)
             elif echo:
                 self._write_session_flow()
         finally:  # a fault of one link does not keep the others waiting
             self.connection.spend((2 * FLOW if echo else FLOW) + (FLOW * self._wake_senders(events) if held_up else 0))
+
+    def _on_link_flow(self, handle: int, parsed: fast.ParsedFlow, events: list[ConnEvent]) -> None:
+        """The part of a flow that is for one link. Raises SessionFault or LinkFault."""
+        _, _, _, _, _, delivery_count, credit, _, drain, echo, properties = parsed
+        link = self.remote_links.get(handle)
+        if link is None:
+            raise SessionFault(self, conditions.UNATTACHED_HANDLE, f"handle {handle} of a flow is not attached")
+        if properties is not None and TRANSACTION_ID in properties and not link.detach_sent:
+            text = "messages cannot be acquired in a transaction; send flow without txn-id"
+            raise LinkFault(link, conditions.NOT_IMPLEMENTED, text)
+        if not link.over and link.on_flow(delivery_count, credit, drain, echo):
+            events.append(Drained(link) if isinstance(link, Receiver) else CreditChanged(link))
 
     def _wake_senders(self, events: list[ConnEvent]) -> int:
         """Notifies the senders that waited for the window that it is open again; returns how many senders there

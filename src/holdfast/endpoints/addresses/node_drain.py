@@ -18,7 +18,7 @@ from holdfast.engine.clock import Clock
 from holdfast.engine.log import Log
 from holdfast.peers.link_tables import LinkTables
 from holdfast.state.catalog import DEAD_LETTERS, Catalog
-from holdfast.state.link_ends import LinkEnds
+from holdfast.state.producer_ends import ProducerEnds
 from holdfast.state.turns import Turns
 from holdfast.units import iso8601
 
@@ -36,7 +36,7 @@ class NodeDrain:
         catalog: Catalog,
         turns: Turns,
         links: LinkTables,
-        link_ends: LinkEnds,
+        producer_ends: ProducerEnds,
         forwarding: Forwarding,
         log: Log,
         rows: Iterable[tuple[bytes, bytes]],
@@ -49,7 +49,7 @@ class NodeDrain:
         self._catalog = catalog
         self._turns = turns
         self._links = links
-        self._link_ends = link_ends
+        self._producer_ends = producer_ends
         self._forwarding = forwarding
         self._log = log
         self._changed = changed
@@ -127,7 +127,7 @@ class NodeDrain:
 
     def _end_links(self, queues: list[Queue], why: str) -> None:
         for link in self._bringing(queues):
-            self._link_ends.end(link, why, CONDITION)
+            self._producer_ends.end(link, why, CONDITION)
 
     def _bringing(self, queues: list[Queue]) -> Iterator[Any]:
         for queue in queues:

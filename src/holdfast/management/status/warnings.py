@@ -18,6 +18,8 @@ from holdfast.custody.names.store_names import StoreNames
 from holdfast.engine.clock import Clock
 from holdfast.engine.incidents import Incidents
 from holdfast.engine.log import Log
+from holdfast.federation.messages import FOLLOWED_MAX
+from holdfast.federation.settings import Bounds
 from holdfast.links.disk import ADVICE, Disk
 from holdfast.management.status.descriptors import Descriptors
 from holdfast.peering.binding_control import BindingControl
@@ -25,6 +27,8 @@ from holdfast.peering.route_status import RoutesNow
 from holdfast.peering.sessions import Neighbour
 from holdfast.state.catalog import Catalog
 from holdfast.units import iso8601
+
+SETS: Final = Bounds()
 
 LOOK_S: Final = 10.0
 AGAIN_S: Final = 3_600.0
@@ -160,8 +164,8 @@ class Warnings:
         left_out = self._bindings.left_out
         if left_out:
             text = f"{left_out} sets of bindings of federated topics, one for each node and topic, are not taken"
-            why = "1,000 of a topic and 20,000 of a neighbour are the most; messages do not go to the other nodes"
-            yield "bindings", f"{text}: {why}; federate fewer topics"
+            most = f"{SETS.origins_max:,} of a topic and {FOLLOWED_MAX:,} of a neighbour are the most"
+            yield "bindings", f"{text}: {most}; messages do not go to the other nodes; federate fewer topics"
         yield from self._full()
         for name, text in islice(self._forwarding.kept_here(), KEPT_MAX):
             yield f"kept {name}", text

@@ -20,7 +20,7 @@ class EndProducer(LinkEffect):
     condition: str
 
 
-class LinkEnds:
+class ProducerEnds:
     """Links without credit that end after the answers to what they have brought."""
 
     def __init__(self, turns: Turns) -> None:
@@ -29,7 +29,11 @@ class LinkEnds:
 
     def end(self, link: Producing, reason: str, condition: str) -> None:
         """Ends the link, with that error: at once, or once no message of it waits for a commit. Until then it gets no
-        credit."""
+        credit. A link that ends already is left to that."""
+        if not link.ends:
+            self._end(link, reason, condition)
+
+    def _end(self, link: Producing, reason: str, condition: str) -> None:
         turns = self._turns
         if not turns.answers_later(link):
             link.detach_with(reason, condition)
@@ -41,4 +45,4 @@ class LinkEnds:
 
     def _go_on(self, effect: EndProducer) -> None:
         if effect.link.link.attached:  # what was under way to the node with the last credit may have come
-            self.end(effect.link, effect.reason, effect.condition)
+            self._end(effect.link, effect.reason, effect.condition)
