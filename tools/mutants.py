@@ -1,19 +1,19 @@
 """Measures how good the checks are: plants mistakes one at a time, and reports whether tests and swarm find them.
 
     .venv/bin/python tools/mutants.py [--count N] [--seed S] [--swarm-seeds K] [--within PATH]
-                                      [--only TEXT] [--out DIR]
+                                      [--seconds T] [--only TEXT] [--out DIR]
 
 N mistakes are drawn by the seed over the node's logic, routing and storage (`mutation/places.py`), or over the packages
 and modules that `--within` names, each by its path in `src/holdfast`. For each the unit tests that reach its line are
-run, and apart from them the seeds 1 to K of the swarm that reach it, each until the first failure. What is done is kept
-in DIR: the same command continues where it was interrupted. Prints a table; equivalent ones are listed in
-`tools/mutation/equivalent.toml` with the reason. Exit code 1 where a share is below its goal.
+run, and apart from them the seeds 1 to K of the swarm that reach it, the quickest first, each until the first failure;
+with T no more of either than take so many seconds without a mistake. What is done is kept in DIR: the same command
+continues where it was interrupted. Prints a table; equivalent ones are listed in `tools/mutation/equivalent.toml` with
+the reason. Exit code 1 where a share is below its goal.
 """
 
 import argparse
 import json
 import sys
-import tempfile
 import threading
 import time
 import tomllib
@@ -25,15 +25,17 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
+from mutation.forks import Server
 from mutation.operators import Mutant, mutants_of
-from mutation.places import LEFT_OUT, PACKAGES, ROOT, SOURCES
-from mutation.planted import Copy
+from mutation.places import LEFT_OUT, MARKS, PACKAGES, ROOT, SOURCES
 from mutation.reached import Reached
 
 FOUND_GOAL: Final = 0.95
 """By unit tests and swarm together, of those that are not equivalent."""
 SWARM_GOAL: Final = 0.60
 """By the swarm alone, of those that it reaches."""
+TESTS: Final = ("-m", "pytest", "-q", "-p", "mutation.tests", "-p", "no:cacheprovider", "-m", MARKS, "tests")
+SEEDS: Final = ("-m", "mutation.seeds")
 EQUIVALENT: Final = ROOT / "tools" / "mutation" / "equivalent.toml"
 
 
@@ -69,12 +71,15 @@ def equivalents() -> dict[str, str]:
 
 
 class Campaign:
-    """Runs what is still to do; each result is one line of a file."""
+    """Runs what is still to do; each result is one line of a file. Of a mistake's tests and seeds no more are run than
+    take `seconds`, if that is not 0.
+    """
 
-    def __init__(self, directory: Path, reached: Reached) -> None:
+    def __init__(self, directory: Path, reached: Reached, seconds: float) -> None:
         self._file = directory / "results.ndjson"
         self._lock = threading.Lock()
         self._reached = reached
+        self._seconds = seconds
         self.results: dict[str, dict[str, Any]] = {}
         if self._file.exists():
             for line in self._file.read_text().splitlines():
@@ -83,36 +88,48 @@ class Campaign:
 
     def run(self, mutants: Iterable[Mutant], jobs: int) -> None:
         todo = [mutant for mutant in mutants if str(mutant) not in self.results]
-        with tempfile.TemporaryDirectory(prefix="holdfast-mutants-") as made, ThreadPoolExecutor(jobs) as threads:
-            lanes = [Copy(Path(made) / f"lane-{number}") for number in range(jobs)]
-            for running in [threads.submit(self._lane, copy, todo) for copy in lanes]:
+        with ThreadPoolExecutor(jobs) as threads:
+            for running in [threads.submit(self._lane, todo) for _ in range(jobs)]:
                 running.result()
 
-    def _lane(self, copy: Copy, todo: list[Mutant]) -> None:
-        while True:
-            with self._lock:
-                if not todo:
-                    return
-                mutant = todo.pop(0)
-            self._one(copy, mutant)
+    def _lane(self, todo: list[Mutant]) -> None:
+        tests, swarm = Server(TESTS), Server(SEEDS)
+        try:
+            while True:
+                with self._lock:
+                    if not todo:
+                        return
+                    mutant = todo.pop(0)
+                self._one(tests, swarm, mutant)
+        finally:
+            tests.close()
+            swarm.close()
 
-    def _one(self, copy: Copy, mutant: Mutant) -> None:
-        reached = self._reached
-        tests, seeds = reached.tests_of(mutant), reached.seeds_of(mutant)
+    def _one(self, tests: Server, swarm: Server, mutant: Mutant) -> None:
         began_s = time.monotonic()
+        coming, seeds = self._reached.tests_of(mutant), self._reached.seeds_of(mutant)
         row: dict[str, Any] = {"name": str(mutant), "key": mutant.key, "mutant": asdict(mutant)}
-        row |= {"tests": len(tests), "seeds": len(seeds), "unit": None, "swarm": None}
-        with copy.planted(mutant):
-            if tests:
-                row["unit"] = asdict(copy.tests(tests, reached.seconds_of(tests)))
-            if seeds:
-                row["swarm"] = asdict(copy.swarm(seeds))
+        row |= {"tests": len(coming), "seeds": len(seeds)}
+        row |= {"unit": self._run(tests, mutant, coming), "swarm": self._run(swarm, mutant, seeds)}
         row["seconds"] = round(time.monotonic() - began_s, 1)
         with self._lock:
             self.results[str(mutant)] = row
             with self._file.open("a") as file:
                 file.write(json.dumps(row) + "\n")
             print(f"{len(self.results):4} {_words(row):44} {row['seconds']:6.1f} s  {mutant}", flush=True)
+
+    def _run(self, server: Server, mutant: Mutant, coming: dict[str, float]) -> dict[str, Any] | None:
+        """The verdict, with how many were to be run and how many they are without a bound; None where none comes."""
+        if not coming:
+            return None
+        taken: dict[str, float] = {}
+        spent_s = 0.0
+        for name, seconds in coming.items():
+            spent_s += seconds
+            if taken and self._seconds and spent_s > self._seconds:
+                break
+            taken[name] = seconds
+        return {**asdict(server.run(mutant, taken)), "run": len(taken)}
 
 
 def _words(row: dict[str, Any]) -> str:
@@ -123,6 +140,14 @@ def _words(row: dict[str, Any]) -> str:
 
 def _found(row: dict[str, Any], by: str) -> bool:
     return row[by] is not None and bool(row[by]["by"])
+
+
+def _left_out(row: dict[str, Any]) -> bool:
+    """Whether nobody found it, and --seconds left out something that reaches it."""
+    more = any(
+        row[by] is not None and row[by]["run"] < row[what] for by, what in (("unit", "tests"), ("swarm", "seeds"))
+    )
+    return more and not _found(row, "unit") and not _found(row, "swarm")
 
 
 def table(rows: list[dict[str, Any]], reasons: dict[str, str]) -> tuple[list[str], bool]:
@@ -139,10 +164,12 @@ def table(rows: list[dict[str, Any]], reasons: dict[str, str]) -> tuple[list[str
     swarm = sum(_found(row, "swarm") for row in reachable) / max(1, len(reachable))
     lines = ["", f"{'mistakes':10} {len(rows):5}", f"{'equivalent':10} {len(same):5}"]
     lines += [f"{name:10} {where[name]:5}" for name in ("both", "unit", "swarm", "none")]
+    bounded = sum(_left_out(row) for row in judged)
     lines += [
         f"found: {found:.1%} of {len(judged)} (goal {FOUND_GOAL:.0%})",
         f"swarm alone: {swarm:.1%} of {len(reachable)} that it reaches (goal {SWARM_GOAL:.0%})",
         f"time: {sum(row['seconds'] for row in rows) / 3600:.1f} hours of one core",
+        f"not found by what was run, though there is more that reaches it: {bounded}",
     ]
     lines += [
         f"found by nobody: {row['name']}" for row in judged if not _found(row, "unit") and not _found(row, "swarm")
@@ -155,6 +182,9 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=200, help="mistakes (default %(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="of the draw (default %(default)s)")
     parser.add_argument("--swarm-seeds", type=int, default=300, help="seeds of the swarm (default %(default)s)")
+    parser.add_argument(
+        "--seconds", type=float, default=0.0, help="of tests, and of seeds, for a mistake (default: all)"
+    )
     parser.add_argument("--jobs", type=int, default=2, help="lanes beside each other (default %(default)s)")
     parser.add_argument(
         "--within", action="append", default=[], metavar="PATH",
@@ -172,7 +202,7 @@ def main() -> int:
     if reached.failed:
         print(f"{len(reached.failed)} tests fail without a mistake, and are left out: {', '.join(reached.failed)}")
     drawn = [mutant for mutant in drawn if options.only in str(mutant)]
-    campaign = Campaign(options.out, reached)
+    campaign = Campaign(options.out, reached, options.seconds)
     campaign.run(drawn, options.jobs)
     lines, well = table([campaign.results[str(mutant)] for mutant in drawn], equivalents())
     print("\n".join(lines), flush=True)

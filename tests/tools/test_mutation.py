@@ -1,8 +1,11 @@
 """The tool that plants mistakes: what it plants, where, and that nothing of it stays."""
 
 import ast
+import os
 import subprocess
 import sys
+import time
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
@@ -10,15 +13,18 @@ from typing import Any
 
 import pytest
 
+from holdfast.broker.stored.ranges import RangeSet
 from support import today
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
 
-from mutants import all_mutants  # noqa: E402, found by the line above
-from mutation.operators import mutants_of  # noqa: E402
+from mutants import SEEDS, TESTS, all_mutants  # noqa: E402, found by the line above
+from mutation import forks  # noqa: E402
+from mutation.copied import Copy  # noqa: E402
+from mutation.live import Functions  # noqa: E402
+from mutation.operators import Mutant, mutants_of  # noqa: E402
 from mutation.places import PACKAGES, SOURCES  # noqa: E402
-from mutation.planted import Copy  # noqa: E402
 from mutation.probes import MODULE, plant, with_probes  # noqa: E402
 
 SOURCE = '''\
@@ -149,17 +155,61 @@ def test_a_source_that_has_changed_is_refused() -> None:
         mutant.applied("#" + SOURCE)
 
 
-@pytest.mark.slow
-def test_a_planted_mistake_is_found_and_gone_afterwards(tmp_path: Path) -> None:
+def mistake() -> Mutant:
+    """In what looks whether a set of ranges has a number."""
     path = "src/holdfast/broker/stored/ranges.py"
-    text = (ROOT / path).read_text()
-    mutant = next(item for item in mutants_of(path, text) if item.function == "RangeSet.__contains__")
-    copy = Copy(tmp_path)
+    found = mutants_of(path, (ROOT / path).read_text())
+    return next(item for item in found if item.function == "RangeSet.__contains__")
+
+
+def outcome(run: forks.Run, items: dict[str, float]) -> forks.Verdict:
+    """Of a fork of this process with the mistake."""
+    return forks.Fork(Functions(), run, mistake(), items).verdict()
+
+
+def contains(name: str) -> str:
+    """A test: the sets of each name have what their owner put in."""
+    try:
+        return "" if int(name) in RangeSet([(1, 3), (7, 9)]) else f"{name} is missing"
+    except TypeError as error:
+        return str(error)
+
+
+def test_a_fork_has_the_mistake_and_this_process_has_not() -> None:
+    assert outcome(contains, {"1": 0.1, "7": 0.1}).why
+    assert not contains("1") and not contains("7")
+
+
+def test_a_fork_that_finds_nothing_says_so() -> None:
+    assert outcome(lambda name: "", {"1": 0.1, "7": 0.1}) == forks.Verdict()
+
+
+def test_a_fork_that_does_not_end_or_dies_has_found_the_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
+    def busy(name: str) -> str:
+        while name == "second":
+            pass
+        return ""
+
+    monkeypatch.setattr(forks, "PROCESSOR_S", 0.1)
+    assert outcome(busy, {"first": 0.0, "second": 0.0}).by == "second"
+    assert outcome(lambda name: os._exit(3), {"first": 0.1}) == forks.Verdict("first", "does not end, or ends with 3")
+    assert outcome(lambda name: time.sleep(60) or "", {"first": 0.0}).by == "first"
+
+
+@pytest.mark.slow
+def test_a_planted_mistake_is_found_by_tests_and_by_the_swarm() -> None:
     tests = [f"tests/broker/{name.name}" for name in sorted((ROOT / "tests/broker").glob("test_ranges*.py"))]
     assert tests
-    with copy.planted(mutant):
-        assert (tmp_path / "holdfast/broker/stored/ranges.py").read_text() != text
-        assert copy.tests(tests, 30.0).by.startswith("tests/broker/test_ranges")
-    assert (tmp_path / "holdfast/broker/stored/ranges.py").read_text() == text == (ROOT / path).read_text()
-    assert not copy.tests(tests, 30.0).by
-    assert not copy.swarm([1]).by
+    servers = forks.Server([*TESTS[:-1], *tests]), forks.Server(SEEDS)
+    listed = subprocess.run([sys.executable, "-m", "pytest", "--collect-only", "-q", *tests], cwd=ROOT,
+                            capture_output=True, text=True, check=True)  # fmt: skip
+    names = {line: 1.0 for line in listed.stdout.splitlines() if "::" in line}
+    try:
+        assert servers[0].run(mistake(), names).by.startswith("tests/broker/test_ranges")
+        assert servers[1].run(mistake(), {"1": 3.0, "2": 3.0}).by
+        harmless = replace(mistake(), after=mistake().before)
+        assert not servers[0].run(harmless, names).by
+        assert not servers[1].run(harmless, {"1": 3.0}).by
+    finally:
+        for server in servers:
+            server.close()

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Final
 
+from mutation.copied import Copy
 from mutation.operators import Mutant
-from mutation.planted import Copy
 
 MODULE: Final = "mutation_hits"
 """Beside the copy: `hits` has the numbers of all statements since it was last cleared."""

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from mutation import probes
+from mutation.copied import Copy
 from mutation.operators import Mutant
 from mutation.places import MARKS, ROOT
-from mutation.planted import Copy
 
 
 def state(mutants: Sequence[Mutant]) -> str:
@@ -57,22 +57,15 @@ class Reached:
         tests: dict[str, dict[str, Any]] = json.loads(tests_at.read_text())
         self.failed = [name for name, told in tests.items() if not told["passed"]]
         self._tests_at = {name: told for name, told in tests.items() if told["passed"]}
-        self._seeds_at: dict[str, list[int]] = json.loads(seeds_at.read_text())
+        self._seeds_at: dict[str, dict[str, Any]] = json.loads(seeds_at.read_text())
 
-    def tests_of(self, mutant: Mutant) -> list[str]:
-        """The tests that come to it, the quickest first."""
-        number = self._numbers[mutant]
-        found = [(told["seconds"], name) for name, told in self._tests_at.items() if number in told["hits"]]
-        return [name for _, name in sorted(found)]
+    def tests_of(self, mutant: Mutant) -> dict[str, float]:
+        """The tests that come to it, the quickest first, each with its seconds without a mistake."""
+        return _coming(self._tests_at, self._numbers[mutant])
 
-    def seconds_of(self, tests: Sequence[str]) -> float:
-        """What they take without a mistake."""
-        return float(sum(self._tests_at[name]["seconds"] for name in tests))
-
-    def seeds_of(self, mutant: Mutant) -> list[int]:
-        """The seeds that come to it, ascending."""
-        number = self._numbers[mutant]
-        return sorted(int(seed) for seed, hits in self._seeds_at.items() if number in hits)
+    def seeds_of(self, mutant: Mutant) -> dict[str, float]:
+        """The seeds that come to it, as `tests_of`."""
+        return _coming(self._seeds_at, self._numbers[mutant])
 
     # ------------------------------------------------------------------------------------------------ measuring
 
@@ -85,23 +78,29 @@ class Reached:
         found = self._directory / f"tests-{number}"
         command = [sys.executable, "-m", "pytest", "-q", "-p", "mutation.contexts", "-p", "no:cacheprovider"]
         environment = copy.environment | {"HOLDFAST_TEST_HITS": str(found)}
-        return self._measured([*command, "-m", MARKS, *paths], environment, found)[0]
+        return self._measured([*command, "-m", MARKS, *paths], environment, found)
 
     def _seeds(self, copy: Copy, number: int, seeds: Sequence[int]) -> dict[str, Any]:
         found = self._directory / f"swarm-{number}"
         command = [sys.executable, "-m", "mutation.seeds", "--hits", str(found), *map(str, seeds)]
-        told, output = self._measured(command, copy.environment, found)
-        if " failed " in output:
-            raise SystemExit(f"seeds fail before any mistake is planted:\n{output[-2_000:]}")
+        told = self._measured(command, copy.environment, found)
+        if failed := {seed: row["failure"] for seed, row in told.items() if row["failure"]}:
+            raise SystemExit(f"seeds fail before any mistake is planted: {failed}")
         return told
 
-    def _measured(self, command: list[str], environment: dict[str, str], found: Path) -> tuple[dict[str, Any], str]:
-        """What the command wrote to `found`, and what it printed."""
+    def _measured(self, command: list[str], environment: dict[str, str], found: Path) -> dict[str, Any]:
+        """What the command wrote to `found`."""
         found.unlink(missing_ok=True)
         done = subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=False)
         if done.returncode not in (0, 1) or not found.exists():  # 1: something failed, and was measured all the same
             raise SystemExit(f"nothing was measured:\n{done.stdout[-2_000:]}")
-        return json.loads(found.read_text()), done.stdout
+        told: dict[str, Any] = json.loads(found.read_text())
+        return told
+
+
+def _coming(found: dict[str, dict[str, Any]], number: int) -> dict[str, float]:
+    coming = sorted((told["seconds"], name) for name, told in found.items() if number in told["hits"])
+    return {name: seconds for seconds, name in coming}
 
 
 def _parts(jobs: int) -> list[list[str]]:
