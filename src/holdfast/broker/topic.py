@@ -9,7 +9,6 @@ offered.
 from collections import deque
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Final, cast
 
 from holdfast.broker import backlogs
@@ -23,6 +22,7 @@ from holdfast.broker.entries.read_ahead import READ_BYTES
 from holdfast.broker.entries.work import RETIRES_MAX
 from holdfast.broker.head import first_free
 from holdfast.broker.interests import Interests
+from holdfast.broker.published import Published, finish_others
 from holdfast.broker.queue import Queue
 from holdfast.broker.stored.bounds import NO_BOUNDS, Bounds
 from holdfast.broker.stored.ranges import RangeSet
@@ -67,12 +67,12 @@ class Topic(Queue):
     """The queues in memory of subscriptions that are not durable, and their selectors; None: everything."""
     listening: Interests[Queue] | None = None
     subscribed: Interests[Cursor] | None = None
-    """The selectors of `listeners` and of the cursors of `named`, built when a message is published; None after a
-    change."""
+    """The selectors of `listeners` and of the cursors of `named`; None until they are asked for."""
     unmarked: tuple[int, int] | None = None
     """Entries from before this start that must be matched again: [first, end)."""
     untold: deque[tuple[int, bytes, int]] = field(default_factory=deque)
     """Messages for the listeners once everything up to a sequence is on disk: the sequence, the entry, and its size."""
+    published: Published = field(default_factory=Published)
     looked_between_ms: int = 0
     swept: RangeSet = field(default_factory=RangeSet)
     """Entries that have left behind the first one that has not."""
@@ -90,9 +90,9 @@ class Topic(Queue):
 
     @property
     def asked_for_each(self) -> int:
-        """The cost of matching one message, in subscriptions; an expensive pattern counts as many subscriptions."""
-        efforts = self.interests_of_named().effort + self.interests_of_listeners().effort
-        return len(self.named) + len(self.listeners) + EFFORT_ASKED * efforts
+        """The cost of matching a message like the last one, in subscriptions; an expensive selector counts as many."""
+        named, listening = self.interests_of_named(), self.interests_of_listeners()
+        return named.asked + listening.asked + EFFORT_ASKED * (named.effort + listening.effort)
 
     def wanted(self) -> Iterator[SubjectSelector | None]:
         """The selectors of all subscriptions; None: everything."""
@@ -132,38 +132,56 @@ class Topic(Queue):
 
     def tell(self, value: bytes, size: int) -> None:
         """Gives the message to the matching listeners; `store` does the rest of `append`."""
-        if value[1] & entry.BLOB:
-            wanting = set(self.listeners)
-        elif self.listeners:
-            wanting = self.interests_of_listeners().wanting(value)
-        else:
-            return
-        for queue in [queue for queue in self.listeners if queue in wanting]:
-            self._tell(queue, value, size)
+        if self.listeners:
+            is_large = value[1] & entry.BLOB
+            for queue in [*self.listeners] if is_large else self.interests_of_listeners().wanting(value):
+                self._tell(queue, value, size)
 
     def store(self, value: bytes, size: int) -> int:
         """Stores the message for the durable subscriptions; 0 if none matches."""
         is_large = bool(value[1] & entry.BLOB)
         if not (self.named or is_large):
             return 0
-        without: list[Cursor] = []
-        wanting: Collection[Cursor] = self.limited
+        wanting: Collection[Cursor] = self.named.values()
         if not is_large:  # its first piece may not be on disk yet
             wanting = self.interests_of_named().wanting(value)
-            without = [cursor for cursor in self.named.values() if cursor not in wanting]
-        marked_max = MARKED_MAX if self.ranges.room else MARKED_MIN
-        if len(without) == len(self.named) and not (is_large and not self.listeners):
+        if not wanting and not (is_large and not self.listeners):
             return 0
         sequence = EntryLog.append(self, value, size)
-        for cursor in without:
-            if cursor.is_bounded or len(cursor.finished) < marked_max:
-                cursor.pass_by(sequence)
-        for cursor in self.limited:
-            if cursor in wanting:
-                backlogs.comes(cursor, sequence, size)
+        if is_large:
+            self.published.came_large(sequence)
+        else:
+            self.published.came(sequence, wanting)
+            if len(wanting) == 1:
+                self._cache(sequence, value, *wanting)
+        if self.limited:
+            for cursor in wanting:
+                if cursor in self.limited:
+                    backlogs.comes(cursor, sequence, size)
         if not self.named:  # a large message that no subscription wants: its pieces are on disk
             self.sweeping.insert(0, (sequence, sequence))
         return sequence
+
+    def _cache(self, sequence: int, value: bytes, cursor: Cursor) -> None:
+        """A message for one subscription alone is cached until it is read, as messages of a queue are."""
+        if cursor.consumers and self.config.durable and self.cached.charge(len(value)):
+            self.cache[sequence] = value
+
+    def show_up_to(self, sequence: int) -> None:
+        """As that of logs; subscriptions have finished what they do not want of it."""
+        if self.named and sequence > self.visible:
+            self.published.show(self.visible, sequence, MARKED_MAX if self.ranges.room else MARKED_MIN)
+        EntryLog.show_up_to(self, sequence)
+
+    def showing(self) -> list[tuple[Cursor, int]]:
+        """As that of queues, no further than what a subscription wants."""
+        found = []
+        for cursor in self.published.may_show(self.named.values(), self.visible):
+            shown = cursor.shown_next()
+            if cursor.selections is None and cursor.position >= self.visible:
+                shown = self.published.wanted_end(cursor, shown - cursor.position) or shown
+            found.append((cursor, shown))
+        return found
 
     def tell_behind(self, value: bytes, size: int) -> None:
         """As `tell`, for a message that was stored elsewhere: after the messages that wait for listeners."""
@@ -212,19 +230,26 @@ class Topic(Queue):
     def listen(self, queue: Queue, selector: SubjectSelector | None) -> None:
         """Adds a subscription that is not durable, whose messages wait in `queue`."""
         self.listeners[queue] = selector
-        self.listening = None
+        if self.listening is not None:
+            self.listening.add(queue, selector)
         self.work.rebound[self] = None
 
     def unlisten(self, queue: Queue) -> None:
         """Removes that subscription, if there is one."""
         self.listeners.pop(queue, None)
-        self.listening = None
+        if self.listening is not None:
+            self.listening.discard(queue)
         self.work.rebound[self] = None
 
     def select(self, cursor: Cursor, selector: SubjectSelector | None) -> None:
         """Sets the selector of a durable subscription; None: everything."""
-        cursor.selector = selector
-        self.subscribed = None
+        before, cursor.selector = cursor.selector, selector
+        if selector is None:
+            self.published.forget(cursor)
+        elif before is None or before.text != selector.text:
+            self.published.select(cursor, self.next_sequence)
+        if self.subscribed is not None:
+            self.subscribed.add(cursor, selector)
         self.work.rebound[self] = None
 
     def bind(self, name: str, wants: BindingRecord) -> None:
@@ -254,7 +279,8 @@ class Topic(Queue):
         cursor = Cursor(self, self, name, mode=mode, floor=start)
         cursor.count_deliveries()
         self.named[name] = cursor
-        self.subscribed = None
+        if self.subscribed is not None:
+            self.subscribed.add(cursor, None)
         self.work.rebound[self] = None
         if len(self.named) == 1 and not self.sweeping:
             self.reclaim_from = start
@@ -264,8 +290,11 @@ class Topic(Queue):
 
     def remove_cursor(self, name: str) -> None:
         self.bindings.pop(name, None)
-        self.limited.pop(self.named[name], None)
-        self.subscribed = None
+        cursor = self.named[name]
+        self.limited.pop(cursor, None)
+        self.published.forget(cursor)
+        if self.subscribed is not None:
+            self.subscribed.discard(cursor)
         self.work.rebound[self] = None
         Queue.remove_cursor(self, name)
 
@@ -302,10 +331,7 @@ class Topic(Queue):
             self._mark_some(*self.unmarked)
         for cursor, bounds in self.limited.items():
             self.dropped_total += backlogs.keep(cursor, bounds, self.unmarked)
-        for cursor in self.named.values():  # ranges that were added when messages were published are counted here
-            held = cursor.finished.held_bytes
-            self.ranges.recount(cursor.counted_bytes, held)
-            cursor.counted_bytes = held
+            cursor.count_ranges()
         if len(self.work.batch.retires) >= RETIRES_MAX:
             self.touch()
             return
@@ -320,33 +346,19 @@ class Topic(Queue):
         limit = min(end, self.visible)
         found = [item for item in self.read(first, count_max=count, bytes_max=READ_BYTES) if item[0] < limit]
         last = found[-1][0] + 1 if found else limit
-        if self.limited:
-            self._mark_gaps([first - 1, *(sequence for sequence, _ in found), last])
+        wanted: dict[Cursor, list[int]] = {}
         for sequence, value in found:
-            for cursor in self.named.values():
-                if (
-                    cursor.selector is not None
-                    and sequence >= cursor.position
-                    and sequence not in cursor.finished
-                    and (cursor.is_bounded or len(cursor.finished) < marked_max)
-                    and not cursor.selector.matches(value)
-                ):
-                    cursor.pass_by(sequence)
-            for cursor in self.limited:
+            for cursor in self.interests_of_named().wanting(value):
+                wanted.setdefault(cursor, []).append(sequence)
+        for cursor in self.named.values():
+            if cursor.selector is not None or cursor.is_bounded:
+                finish_others(cursor, max(first, cursor.position), last, wanted.get(cursor, ()), marked_max)
+        for cursor in self.limited:
+            for sequence, value in found:
                 backlogs.note(cursor, sequence, value)
         self.unmarked = (last, end) if last < end else None
         if self.unmarked is None or last < self.visible:  # else it goes on when the next ones are on disk
             self.touch()
-
-    def _mark_gaps(self, there: list[int]) -> None:
-        """Entries between these sequences that were never stored, or have left, are finished for subscriptions with a
-        bound."""
-        gaps = [(before + 1, after - 1) for before, after in pairwise(there) if after - before > 1]
-        for cursor in self.limited:
-            for first, last in gaps:
-                if max(first, cursor.position) <= last:
-                    cursor.finished.add(max(first, cursor.position), last)
-            cursor.raise_floor()
 
     def _look_for_finished(self) -> None:
         """Messages that all have finished leave: below the lowest floor at once; behind an unfinished message now and
@@ -357,19 +369,24 @@ class Topic(Queue):
             found = self.swept.gaps(self.reclaim_from, low - 1)
             self.reclaim_from = low
             self.swept.drop_below(low)
-        now, ranges = self.clock.steady_ms, sum(len(cursor.finished) for cursor in self.named.values())
-        if ranges <= RANGES_FEW or (ranges <= RANGES_MAX and now - self.looked_between_ms >= BETWEEN_MS):
-            self.looked_between_ms = now
+        if low < self.visible and self._looks_between():
+            self.looked_between_ms = self.clock.steady_ms
             done = self._finished_between(low)
             found += done
             for first, last in done:
                 self.swept.add(first, last)
         self.sweep(found)
 
+    def _looks_between(self) -> bool:
+        ranges = sum([len(cursor.finished) for cursor in self.named.values()])
+        is_time = self.clock.steady_ms - self.looked_between_ms >= BETWEEN_MS
+        return ranges <= RANGES_FEW or (ranges <= RANGES_MAX and is_time)
+
     def _finished_between(self, low: int) -> list[tuple[int, int]]:
         end = self.visible - 1
         kept = self.swept.copy()
         for cursor in self.named.values():
-            for first, last in cursor.finished.gaps(cursor.floor, end):
-                kept.add(first, last)
+            if cursor.floor <= end:
+                for first, last in cursor.finished.gaps(cursor.floor, end):
+                    kept.add(first, last)
         return kept.gaps(low, end)

@@ -312,6 +312,8 @@ class ProducerLink(OvertakingIntake):
             ):
                 queue.append_all(values, size)
                 taken = len(values)
+                if isinstance(queue, Topic):
+                    self.peer.amqp.took(taken * queue.asked_for_each)
                 if not run.settled:
                     parts.turns.gathered.arrived_all(self, run.first_id, taken)
                 parts.links.refills[self] = None
