@@ -7,7 +7,7 @@ offered.
 """
 
 from collections import deque
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final, cast
@@ -93,11 +93,6 @@ class Topic(Queue):
         """The cost of matching one message, in subscriptions; an expensive pattern counts as many subscriptions."""
         efforts = self.interests_of_named().effort + self.interests_of_listeners().effort
         return len(self.named) + len(self.listeners) + EFFORT_ASKED * efforts
-
-    def wanted(self) -> Iterator[SubjectSelector | None]:
-        """The selectors of all subscriptions; None: everything."""
-        yield from (cast("SubjectSelector | None", cursor.selector) for cursor in self.named.values())
-        yield from self.listeners.values()
 
     @property
     def asks_publishers(self) -> bool:
@@ -213,19 +208,19 @@ class Topic(Queue):
         """Adds a subscription that is not durable, whose messages wait in `queue`."""
         self.listeners[queue] = selector
         self.listening = None
-        self.work.rebound[self] = None
+        self.work.rebind(self, queue)
 
     def unlisten(self, queue: Queue) -> None:
         """Removes that subscription, if there is one."""
         self.listeners.pop(queue, None)
         self.listening = None
-        self.work.rebound[self] = None
+        self.work.rebind(self, queue)
 
     def select(self, cursor: Cursor, selector: SubjectSelector | None) -> None:
         """Sets the selector of a durable subscription; None: everything."""
         cursor.selector = selector
         self.subscribed = None
-        self.work.rebound[self] = None
+        self.work.rebind(self, cursor)
 
     def bind(self, name: str, wants: BindingRecord) -> None:
         """Records that subscription and its bounds. If it gets a bound, its unfinished messages are counted again."""
@@ -255,7 +250,7 @@ class Topic(Queue):
         cursor.count_deliveries()
         self.named[name] = cursor
         self.subscribed = None
-        self.work.rebound[self] = None
+        self.work.rebind(self, cursor)
         if len(self.named) == 1 and not self.sweeping:
             self.reclaim_from = start
         self.dirty(cursor)
@@ -266,7 +261,7 @@ class Topic(Queue):
         self.bindings.pop(name, None)
         self.limited.pop(self.named[name], None)
         self.subscribed = None
-        self.work.rebound[self] = None
+        self.work.rebind(self, self.named[name])
         Queue.remove_cursor(self, name)
 
     def untrack(self) -> None:

@@ -524,7 +524,7 @@ class Parts:
         """Deletes a queue that no link uses, with everything that is kept for it. Requests that wait for a purge of it
         are answered."""
         self.jobs.forget(queue)
-        self.work.rebound[queue] = None
+        self.work.rebound.setdefault(queue, {})
         self.catalog.delete(queue)
         self.forget_queue(queue)
         deletion.part(queue)

@@ -79,7 +79,7 @@ class Federation:
         """With how many topics of its own."""
         self._gone = VOID
         """The highest stamp of own sets that are not held any more: one that comes back goes on behind it."""
-        self.bindings: dict[str, frozenset[Row]] = {}
+        self.bindings: dict[str, set[Row]] = {}
         self.revision = 0
         """Increases with everything that may change `spread`."""
         self.relays = Relays()
@@ -145,8 +145,19 @@ class Federation:
 
     def bind(self, topic: str, rows: Iterable[Row], now: float) -> None:
         """All that this node's clients want of a topic."""
-        self.bindings[topic] = frozenset(rows)
+        self.bindings[topic] = set(rows)
         self._refresh_own(topic)
+        self.settle(now)
+
+    def rebind(self, topic: str, add: Collection[Row], remove: Collection[Row], now: float) -> None:
+        """What changed of it; it costs what changed. None of these rows has bits, as those of static entries have."""
+        bindings = self.bindings.setdefault(topic, set())
+        bindings.difference_update(remove)
+        bindings.update(add)
+        if topic in self.own:
+            self.own[topic].change(add, remove)
+        else:
+            self._refresh_own(topic)
         self.settle(now)
 
     def _announce(self, topic: str) -> None:
@@ -174,9 +185,7 @@ class Federation:
     def _refresh_own(self, topic: str) -> None:
         own = self.own.setdefault(topic, Own())
         relayed = frozenset(Row(pattern, None, RELAY) for pattern in self.relays.patterns(topic))
-        rows = self.bindings.get(topic, frozenset()) | relayed
-        if rows != own.rows:
-            own.rows = rows
+        own.want(relayed.union(self.bindings.get(topic, ())))
         own.edges = self.following.edges(topic)
 
     def route(self, routes: Routes, now: float) -> None:
@@ -593,4 +602,4 @@ class Federation:
     def _may_pass_on(self, key: Key) -> bool:
         """Whether the set's origin may have static entries: rows that stand for others do not tell."""
         held = self.sets.current(key)
-        return held is not None and held.marked > 0
+        return held is not None and bool(held.marked)

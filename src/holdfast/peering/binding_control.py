@@ -6,7 +6,7 @@ the batch of the turn that changed it, sent once that is on disk, and undone wit
 which no neighbour forwards a topic, holds no state and does no work.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from holdfast.engine.clock import Clock
@@ -162,6 +162,12 @@ class BindingControl:
         (`bound`) when it begins."""
         if self.federation is not None:
             self.federation.bind(topic, rows, self._clock.now)
+            self._moved()
+
+    def rebind(self, topic: str, add: Collection[Row], remove: Collection[Row]) -> None:
+        """As `bind`, where only these rows come and go."""
+        if self.federation is not None:
+            self.federation.rebind(topic, add, remove, self._clock.now)
             self._moved()
 
     def confirm(self, topic: str, row: Row, wait_s: float) -> int | None:

@@ -66,7 +66,7 @@ def _untold_beside_many(original: Function) -> Function:
 
     def _may_pass_on(self: Any, key: Any) -> bool:
         held = self.sets.current(key)
-        return bool(original(self, key)) and len(held.rows) - held.marked < FEW
+        return bool(original(self, key)) and len(held.rows) - len(held.marked) < FEW
 
     return _may_pass_on
 
@@ -123,8 +123,8 @@ FEDERATION_CANARIES: Final[tuple[Canary, ...]] = (
         target="federation.own:Own._difference",
         signature=(
             "(self, held: holdfast.federation.sets.Held, now: float, keys_max: int, rows_max: int, bytes_s: "
-            "float) -> tuple[frozenset[holdfast.federation.rows.Row], "
-            "frozenset[holdfast.federation.rows.Row]]"
+            "float) -> tuple[collections.abc.Collection[holdfast.federation.rows.Row], "
+            "collections.abc.Collection[holdfast.federation.rows.Row]]"
         ),
         broken=_removed_first,
         expected="federated-whole",
