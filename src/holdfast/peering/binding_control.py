@@ -15,11 +15,12 @@ from holdfast.federation.confirming import Answer
 from holdfast.federation.federation import Federation
 from holdfast.federation.index import Asks, unasked
 from holdfast.federation.keeping import SET
-from holdfast.federation.messages import DYNAMIC, KINDS
+from holdfast.federation.messages import KINDS
+from holdfast.federation.modes import DYNAMIC
 from holdfast.federation.relaying import Choice
 from holdfast.federation.rows import Row
 from holdfast.federation.settings import Entry
-from holdfast.peering.binding_entries import BindingEntries
+from holdfast.peering.binding_entries import BindingEntries, Permits
 from holdfast.peering.binding_messages import BindingMessages
 from holdfast.peering.binding_routes import BindingRoutes, Network
 from holdfast.peers.limits.memory import Memory
@@ -50,6 +51,7 @@ class BindingControl:
         *,
         life: int,
         via: Callable[[str], str],
+        permits: Permits,
     ) -> None:
         """`life`: wall milliseconds at this start. `via`: the next hop for a node."""
         self._name = config.name
@@ -60,7 +62,7 @@ class BindingControl:
         self._life = life
         self.via = via
         self._stored = stored.sets_of(store.table(stored.TABLE))
-        self.made = BindingEntries(config, store, turns)
+        self.made = BindingEntries(config, store, turns, permits)
         self.messages = BindingMessages(neighbours, self.lost, memory)
         self._routes = BindingRoutes(config.name, neighbours)
         self.federation: Federation | None = None
@@ -70,6 +72,7 @@ class BindingControl:
         """Receives the answers to `confirm`."""
         self.learned: Callable[[], None] = lambda: None
         """Called when `learns` may have become False."""
+        self.made.moved()
         self._learns_until: float | None = None
         """If the store was empty at this start: until when messages wait for other nodes' bindings."""
         self.active: list[Federation] = []
@@ -80,7 +83,7 @@ class BindingControl:
         """When federation acts next; None if it must be asked again."""
         kinds.add(dict.fromkeys(KINDS, self._hear))
         of_others = any(kind == SET and of[0] != self._name for kind, *of in self._stored)
-        if not of_others and any(entry.mode == DYNAMIC for entry in config.federation):
+        if not of_others and any(entry.goes and entry.mode == DYNAMIC for entry in config.federation):
             self._learns_until = clock.now + config.routing.registration_s
         if self.entries or of_others:
             self._begin()  # it sends its own bindings once a neighbour forwards it a topic
@@ -94,7 +97,8 @@ class BindingControl:
 
     def configure(self, config: NodeConfig) -> None:
         """Sets the entries and neighbours of the file."""
-        if self.made.configure(config):
+        self.made.configure(config)
+        if self.made.moved():
             self._configure()
 
     @property
@@ -138,14 +142,15 @@ class BindingControl:
     def add(self, entry: Entry) -> bool:
         """Adds an entry, which is stored; False if it exists. Raises ConfigError."""
         is_new = self.made.add(entry)
-        if is_new:
+        if self.made.moved():
             self._configure()
         return is_new
 
     def remove(self, topic: str, neighbour: str) -> None:
-        """Removes an entry that a request created."""
+        """Removes an entry that a request created, or that the neighbour asks for until it does so again."""
         self.made.remove(topic, neighbour)
-        self._configure()
+        if self.made.moved():
+            self._configure()
 
     def _configure(self) -> None:
         if self.federation is None:
@@ -154,6 +159,13 @@ class BindingControl:
             self.federation.configure(self.entries, self._clock.now)
             self._moved()
         self._routes.may_spread = True
+
+    def _take_asked(self, federation: Federation) -> None:
+        """Neighbours may have said what they ask for."""
+        for name, asks in federation.take_asked().items():
+            self.made.ask(name, asks)
+            if self.made.moved():
+                self._configure()
 
     # ------------------------------------------------------------------------------------------------ topics
 
@@ -260,8 +272,8 @@ class BindingControl:
             return
         federation = self.federation
         if federation is None:
-            if not fields.get("rows") or fields.get("kind") != "federate":
-                return  # it forwards nothing here, so there is nothing to say
+            if not (fields.get("rows") or fields.get("asks")) or fields.get("kind") != "federate":
+                return  # it forwards nothing here and asks for nothing, so there is nothing to say
             federation = self._begin()
         self.messages.receive(federation, session, fields)
 
@@ -272,6 +284,7 @@ class BindingControl:
             return
         if self.messages.settle(federation, now):
             self._moved()
+        self._take_asked(federation)
         if self._routes.may_spread or self.messages.heard_modes:
             self._routes.may_spread = self.messages.heard_modes = False
             self._routes.tell_spread(federation, self.entries)
