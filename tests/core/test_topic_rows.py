@@ -10,6 +10,7 @@ from holdfast.broker.cursors.entry_consumer import SubjectSelector
 from holdfast.endpoints.topic_bindings import TopicBindings
 from holdfast.errors import ConfigError
 from holdfast.federation.rows import Row
+from holdfast.peering.binding_control import PAUSE_S
 from holdfast.settings.limits import Limits
 from support.federated import DURABLE, federate, subscribe
 from support.rig import Node, Rig
@@ -102,6 +103,27 @@ def test_one_of_many_subscriptions_costs_what_one_costs(
     rig.run(1)
     assert len(looked) == 1, "who ended is not asked what it wants"
     assert len(told(b)) == 200
+
+
+def test_many_that_come_at_the_same_time_cost_few_commits(rig: Rig, pair: list[Node]) -> None:
+    a, b = pair
+    client = rig.client(b)
+    rig.settle()
+    before = b.tries
+    for number in range(100):  # five at a time, in 60 ms
+        client.receiver(f"topic/flights/gate.{number}", credit=1)
+        if number % 5 == 4:
+            rig.settle()
+            rig.run(0.003)
+    rig.run(PAUSE_S)
+    assert b.tries - before <= 2 + 0.06 / PAUSE_S and len(known(a, "b")) == 100
+    rig.run(1)
+    before = b.tries
+    for number in range(3):
+        client.receiver(f"topic/flights/one.{number}", credit=1)
+        rig.settle()
+        assert f"one.{number}" in known(a, "b"), "who binds one after the other does not wait"
+    assert b.tries - before == 3
 
 
 def test_two_that_want_the_same_are_one_binding(rig: Rig, pair: list[Node]) -> None:

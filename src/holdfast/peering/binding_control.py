@@ -7,7 +7,7 @@ which no neighbour forwards a topic, holds no state and does no work.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from holdfast.engine.clock import Clock
 from holdfast.federation import stored
@@ -30,6 +30,11 @@ from holdfast.settings.node import NodeConfig
 from holdfast.state.room import Room
 from holdfast.state.tables import Tables
 from holdfast.state.turns import Turn, Turns, Undone
+
+PAUSE_S: Final = 0.02
+PAUSED_ROWS: Final = range(3, 257)
+"""After a commit with so many rows of sets, the next that only sets ask for waits PAUSE_S: many clients bind at once,
+and each version costs every node a commit. One with fewer has a single change; one with more is not the last."""
 
 Bound = Iterable[tuple[str, Iterable[Row]]]
 """Topics, each with all bindings of this node's clients."""
@@ -79,6 +84,7 @@ class BindingControl:
         """What has deadlines; empty without federation."""
         self.written: Turn | None = None
         """The turn that has the records of the commit that is under way, or is about to be."""
+        self._paused_until = 0.0
         self._due_at: float | None = None
         """When federation acts next; None if it must be asked again."""
         kinds.add(dict.fromkeys(KINDS, self._hear))
@@ -304,7 +310,12 @@ class BindingControl:
             return now
         if self._due_at is None:
             self._due_at = self.federation.next_deadline(now)
-        return self._due_at if self._learns_until is None else min(self._due_at, self._learns_until)
+        times = [self._due_at]
+        if self._learns_until is not None:
+            times.append(self._learns_until)
+        if self._paused_until > now and self._has_rows:
+            times.append(self._paused_until)
+        return min(times)
 
     def tick(self, now: float) -> None:
         if self._learns_until is not None and not self._is_learning():
@@ -316,13 +327,18 @@ class BindingControl:
     # ------------------------------------------------------------------------------------------------ turns
 
     @property
-    def is_due(self) -> bool:
+    def _has_rows(self) -> bool:
         """Whether the next commit has rows of it."""
         return self.federation is not None and self.federation.has_records and self._room.bytes > 0
 
+    @property
+    def is_due(self) -> bool:
+        """Whether there is to be a commit, because sets have changed."""
+        return self._has_rows and self._clock.now >= self._paused_until
+
     def before_commit(self, turn: Turn) -> None:
         """Adds the sets that were changed."""
-        if not self.is_due or self.federation is None:
+        if not self._has_rows or self.federation is None:
             return
         writes = self.federation.records(self._clock.now)
         if not writes:
@@ -333,6 +349,7 @@ class BindingControl:
             self.federation.refused(self._clock.now)
             raise
         self.written = turn
+        self._paused_until = self._clock.now + PAUSE_S if len(rows) in PAUSED_ROWS else 0.0
         for key, value in rows:
             if value is None:
                 turn.batch.deletes.append((stored.TABLE, key))
