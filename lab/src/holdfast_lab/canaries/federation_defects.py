@@ -71,6 +71,16 @@ def _untold_beside_many(original: Function) -> Function:
     return _may_pass_on
 
 
+def _asked_and_forgotten(original: Function) -> Function:
+    """What a neighbour asks for is not stored: who is restarted forwards nothing to it until it has asked again."""
+
+    def _put(self: Any, entry: Any) -> None:
+        if not entry.asked:
+            original(self, entry)
+
+    return _put
+
+
 def _passed_on_beyond(original: Function) -> Function:
     """What is to be passed on to a queue that is full of several messages is taken."""
 
@@ -136,6 +146,14 @@ FEDERATION_CANARIES: Final[tuple[Canary, ...]] = (
         signature="(self, key: holdfast.federation.sets.Key) -> bool",
         broken=_untold_beside_many,
         expected="was appended twice to topic/spread",
+    ),
+    Canary(
+        name="federated-asked-forgotten",
+        sentence="A node does not store what a neighbour asks it to forward, and has forgotten it after a restart.",
+        target="peering.binding_entries:BindingEntries._put",
+        signature="(self, entry: holdfast.federation.settings.Entry) -> None",
+        broken=_asked_and_forgotten,
+        expected="federated-whole",
     ),
     Canary(
         name="relayed-beyond-the-bound",
