@@ -16,7 +16,8 @@ def versions(own: Own, held: Held) -> list[Held]:
 def test_an_edge_that_comes_comes_first_and_one_that_leaves_leaves_last() -> None:
     """What was bound behind it is to be known, or not asked for, as long as rows change."""
     before = make(Stamp(1, 1), [Row("old")], "ab")
-    own = Own(frozenset(Row(f"k.{number}") for number in range(900)), frozenset("bc"))
+    own = Own(frozenset("bc"))
+    own.want(Row(f"k.{number}") for number in range(900))
     _, first, *_, last = found = versions(own, before)
     assert first.edges == set("abc") and last.edges == set("bc") and last.rows == own.rows
     edges = [len(one.edges) for one in found[1:]]

@@ -7,7 +7,7 @@ offered.
 """
 
 from collections import deque
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Final, cast
 
@@ -93,11 +93,6 @@ class Topic(Queue):
         """The cost of matching a message like the last one, in subscriptions; an expensive selector counts as many."""
         named, listening = self.interests_of_named(), self.interests_of_listeners()
         return named.asked + listening.asked + EFFORT_ASKED * (named.effort + listening.effort)
-
-    def wanted(self) -> Iterator[SubjectSelector | None]:
-        """The selectors of all subscriptions; None: everything."""
-        yield from (cast("SubjectSelector | None", cursor.selector) for cursor in self.named.values())
-        yield from self.listeners.values()
 
     @property
     def asks_publishers(self) -> bool:
@@ -232,14 +227,14 @@ class Topic(Queue):
         self.listeners[queue] = selector
         if self.listening is not None:
             self.listening.add(queue, selector)
-        self.work.rebound[self] = None
+        self.work.rebind(self, queue)
 
     def unlisten(self, queue: Queue) -> None:
         """Removes that subscription, if there is one."""
         self.listeners.pop(queue, None)
         if self.listening is not None:
             self.listening.discard(queue)
-        self.work.rebound[self] = None
+        self.work.rebind(self, queue)
 
     def select(self, cursor: Cursor, selector: SubjectSelector | None) -> None:
         """Sets the selector of a durable subscription; None: everything."""
@@ -250,7 +245,7 @@ class Topic(Queue):
             self.published.select(cursor, self.next_sequence)
         if self.subscribed is not None:
             self.subscribed.add(cursor, selector)
-        self.work.rebound[self] = None
+        self.work.rebind(self, cursor)
 
     def bind(self, name: str, wants: BindingRecord) -> None:
         """Records that subscription and its bounds. If it gets a bound, its unfinished messages are counted again."""
@@ -281,7 +276,7 @@ class Topic(Queue):
         self.named[name] = cursor
         if self.subscribed is not None:
             self.subscribed.add(cursor, None)
-        self.work.rebound[self] = None
+        self.work.rebind(self, cursor)
         if len(self.named) == 1 and not self.sweeping:
             self.reclaim_from = start
         self.dirty(cursor)
@@ -295,7 +290,7 @@ class Topic(Queue):
         self.published.forget(cursor)
         if self.subscribed is not None:
             self.subscribed.discard(cursor)
-        self.work.rebound[self] = None
+        self.work.rebind(self, cursor)
         Queue.remove_cursor(self, name)
 
     def untrack(self) -> None:

@@ -8,11 +8,14 @@ from collections.abc import Callable, Iterable, Sized
 from random import Random
 from uuid import UUID
 
+from holdfast.access.actions import RECEIVE
 from holdfast.access.current import CurrentAccess
 from holdfast.access.rules import NO_ACCESS
 from holdfast.amqp import connection as amqp
 from holdfast.broker import deletion
 from holdfast.broker.entries import entry
+from holdfast.broker.entries.address import TOPIC_PREFIX
+from holdfast.broker.entries.host_names import DEFAULT_HOST
 from holdfast.broker.entries.work import Work
 from holdfast.broker.queue import Queue
 from holdfast.core.driver_events import DriverEvents
@@ -282,7 +285,7 @@ class Parts:
         )  # fmt: skip
         self.bindings = BindingControl(
             config, store, clock, self.turns, self.room, self.neighbours, self.control_kinds, memory, life=wall_ms,
-            via=self.forwarding.via,
+            via=self.forwarding.via, permits=self._may_receive,
         )  # fmt: skip
         if isinstance(self.destination, MeasuredDestination) and self.rates.root is not None:
             self.destination.took = self.rates.root.took
@@ -481,11 +484,16 @@ class Parts:
 
     def _publish_by(self, config: NodeConfig) -> None:
         """Sets the accounts by which neighbours' messages are published; access rules apply to accounts."""
+        self.accounts = accounts = {item.name: item.account for item in config.neighbours}
         if config.access.rules:
-            accounts = {item.name: item.account for item in config.neighbours}
             self.destination.fault_of = Publishing(self.catalog, self.authoriser, accounts, self.audit).fault_of
         else:
             self.destination.fault_of = no_message
+
+    def _may_receive(self, neighbour: str, topic: str) -> bool:
+        """Whether the neighbour may have the messages of the topic sent to it."""
+        who = self.accounts.get(neighbour)
+        return self.authoriser.authorise(who, RECEIVE, TOPIC_PREFIX + topic, host=DEFAULT_HOST) is None
 
     # ------------------------------------------------------------------------------------------------ routing
 
@@ -524,7 +532,7 @@ class Parts:
         """Deletes a queue that no link uses, with everything that is kept for it. Requests that wait for a purge of it
         are answered."""
         self.jobs.forget(queue)
-        self.work.rebound[queue] = None
+        self.work.rebound.setdefault(queue, {})
         self.catalog.delete(queue)
         self.forget_queue(queue)
         deletion.part(queue)

@@ -16,7 +16,6 @@ from holdfast.federation.idle import LOOKED_MIN, idle
 from holdfast.federation.index import Asks, unasked
 from holdfast.federation.keeping import Sets, Write
 from holdfast.federation.messages import (
-    DYNAMIC,
     Change,
     Claim,
     Compare,
@@ -30,6 +29,7 @@ from holdfast.federation.messages import (
     read,
     write,
 )
+from holdfast.federation.modes import DYNAMIC, Ask
 from holdfast.federation.neighbour import Neighbour
 from holdfast.federation.own import Own
 from holdfast.federation.parents import Routes, reached
@@ -79,13 +79,15 @@ class Federation:
         """With how many topics of its own."""
         self._gone = VOID
         """The highest stamp of own sets that are not held any more: one that comes back goes on behind it."""
-        self.bindings: dict[str, frozenset[Row]] = {}
+        self.bindings: dict[str, set[Row]] = {}
         self.revision = 0
         """Increases with everything that may change `spread`."""
         self.relays = Relays()
         self.reachable: set[str] = set()
-        self.forwarded: dict[str, tuple[tuple[str, str], ...]] = {}
-        """Neighbour → the topics and modes that we forward to it, as sent in a Federate message."""
+        self.forwarded: dict[str, Federate] = {}
+        """By neighbour: what we forward to it, and what we ask it for."""
+        self._asked: dict[str, tuple[Ask, ...]] = {}
+        """By neighbour: what it asks us for, since the caller took this back."""
         self.neighbours: dict[str, Neighbour] = {}
         self.following = Following(name, bounds, self.sets)
         self.parents = self.following.parents
@@ -112,6 +114,7 @@ class Federation:
 
     @property
     def entries(self) -> tuple[Entry, ...]:
+        """Those by which messages go to a neighbour."""
         return self.following.entries
 
     @property
@@ -122,9 +125,13 @@ class Federation:
         """Sets the `[[federation]]` entries. Raises ConfigError."""
         entries = tuple(entries)
         check_entries(entries, self.name)
-        self.following.entries, self.relays, self.forwarded = entries, Relays(entries), {}
+        self.relays, self.forwarded = Relays(entries), {}
+        self.following.entries = tuple(entry for entry in entries if entry.goes)
         for entry in entries:
-            self.forwarded[entry.neighbour] = (*self.forwarded.get(entry.neighbour, ()), (entry.topic, entry.mode))
+            rows, asks = self.forwarded.get(entry.neighbour, Federate(()))
+            rows = (*rows, (entry.topic, entry.mode)) if entry.goes else rows
+            asks = (*asks, entry.ask) if entry.comes else asks
+            self.forwarded[entry.neighbour] = Federate(rows, asks)
         self.revision += 1
         for topic in dict.fromkeys([*self.own, *(entry.topic for entry in entries)]):
             self._refresh_own(topic)
@@ -137,7 +144,8 @@ class Federation:
         """Topics whose bindings at this node matter to others: in entries of this node or of a neighbour, or
         followed."""
         told = (topic for neighbour in self.neighbours.values() for topic in neighbour.modes)
-        return {*self.own, *(entry.topic for entry in self.entries), *told}
+        asked = (ask.topic for federate in self.forwarded.values() for ask in federate.asks)
+        return {*self.own, *(entry.topic for entry in self.entries), *told, *asked}
 
     def spreads(self, topic: str) -> bool:
         """Whether a message of the topic may need to go to another node."""
@@ -145,8 +153,19 @@ class Federation:
 
     def bind(self, topic: str, rows: Iterable[Row], now: float) -> None:
         """All that this node's clients want of a topic."""
-        self.bindings[topic] = frozenset(rows)
+        self.bindings[topic] = set(rows)
         self._refresh_own(topic)
+        self.settle(now)
+
+    def rebind(self, topic: str, add: Collection[Row], remove: Collection[Row], now: float) -> None:
+        """What changed of it; it costs what changed. None of these rows has bits, as those of static entries have."""
+        bindings = self.bindings.setdefault(topic, set())
+        bindings.difference_update(remove)
+        bindings.update(add)
+        if topic in self.own:
+            self.own[topic].change(add, remove)
+        else:
+            self._refresh_own(topic)
         self.settle(now)
 
     def _announce(self, topic: str) -> None:
@@ -174,9 +193,7 @@ class Federation:
     def _refresh_own(self, topic: str) -> None:
         own = self.own.setdefault(topic, Own())
         relayed = frozenset(Row(pattern, None, RELAY) for pattern in self.relays.patterns(topic))
-        rows = self.bindings.get(topic, frozenset()) | relayed
-        if rows != own.rows:
-            own.rows = rows
+        own.want(relayed.union(self.bindings.get(topic, ())))
         own.edges = self.following.edges(topic)
 
     def route(self, routes: Routes, now: float) -> None:
@@ -290,8 +307,8 @@ class Federation:
         neighbour = self.neighbours[name]
         serving, taking = neighbour.serving, neighbour.taking
         match message:
-            case Federate(rows):
-                neighbour.modes = dict(rows)
+            case Federate(rows, asks):
+                neighbour.modes, self._asked[name] = dict(rows), asks
                 self.revision += 1
                 serving.federate(frozenset(topic for topic, mode in rows if mode == DYNAMIC))
                 if len(self.own) >= self._look_for_idle:
@@ -390,13 +407,18 @@ class Federation:
         """Control messages for a neighbour; all of them must be sent, in this order."""
         neighbour = self.neighbours.get(name)
         messages: list[dict[str, Any]] = []
-        rows = self.forwarded.get(name, ())
+        federate = self.forwarded.get(name, Federate(()))
         while neighbour is not None and credit - len(messages) > CREDIT_KEPT:
-            message = neighbour.next(rows, self.sets, self.cache, self._standing, now)
+            message = neighbour.next(federate, self.sets, self.cache, self._standing, now)
             if message is None:
                 break
             messages.append(write(message, neighbour.said))
         return messages
+
+    def take_asked(self) -> dict[str, tuple[Ask, ...]]:
+        """What each neighbour asks to be forwarded, if it said so since the last call: all that it asks for."""
+        asked, self._asked = self._asked, {}
+        return asked
 
     # ------------------------------------------------------------------------------------------------ confirmation
 
@@ -593,4 +615,4 @@ class Federation:
     def _may_pass_on(self, key: Key) -> bool:
         """Whether the set's origin may have static entries: rows that stand for others do not tell."""
         held = self.sets.current(key)
-        return held is not None and held.marked > 0
+        return held is not None and bool(held.marked)

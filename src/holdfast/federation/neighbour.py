@@ -78,13 +78,11 @@ class Neighbour:
     def next_deadline(self) -> float | None:
         return next(iter(self.later.values()), None)
 
-    def next(
-        self, rows: tuple[tuple[str, str], ...], sets: Sets, cache: PartsCache, of: Standing, now: float
-    ) -> Message | None:
-        """The next message; None if there is none. `rows`: what we forward to it."""
+    def next(self, federate: Federate, sets: Sets, cache: PartsCache, of: Standing, now: float) -> Message | None:
+        """The next message; None if there is none. `federate`: what we forward to it, and ask it for."""
         if self.federate_due:
             self.federate_due = False
-            return Federate(rows)
+            return federate
         message: Message | None = self.taking.follow(sets.stored)
         if message is None:
             message = self._upwards_and_down(sets)
