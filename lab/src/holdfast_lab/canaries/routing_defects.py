@@ -74,7 +74,7 @@ def _elder_believed(original: Function) -> Function:
         mine = self.known.get(heard.record.name)
         known = mine is not None and heard.record.name != self.name and len(self.known) > LARGEST
         if known and heard.record.version < mine.record.version:
-            self._put(heard)
+            self.put(heard)
         else:
             original(self, neighbour, heard)
 
