@@ -310,7 +310,8 @@ class Parts:
             self.next_hops, self.hop_progress.stored, None if self.rates.root is None else self.rates.root.credit,
         )  # fmt: skip
         for item in config.neighbours:
-            self.neighbours[item.name] = Neighbour(self.session_parts, item, self.next_hops[item.name])
+            hop, kind = self.next_hops[item.name], config.kind_of_link(item.name)
+            self.neighbours[item.name] = Neighbour(self.session_parts, item, hop, kind)
 
     def _build_endpoints(self, access: CurrentAccess | None) -> Endpoints:
         """Clients' links, links between queues, and the changes of the configuration. `access`: the rules of the
@@ -359,7 +360,7 @@ class Parts:
             queue_links=self.queue_links,
             neighbours=NeighbourChanges(
                 self.neighbours, self.next_hops, self.hop_parts, self.session_parts, self.due_times, self.users,
-                self.containment, self.forwarding, nodes_left=self._nodes_may_have_left,
+                self.containment, self.forwarding, routing=lambda: self.routing, nodes_left=self._nodes_may_have_left,
             ),
             bindings=self.bindings, doors=lambda: self.doors, is_stopping=lambda: self.stopping,
             routed=lambda: () if self.routing is None else self.routing.costs,

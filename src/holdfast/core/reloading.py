@@ -132,9 +132,11 @@ class Reloading:
     def _carry_out(self, before: NodeConfig, config: NodeConfig) -> None:
         differs = _nobody if self._access is None else self._access.change(config.access)
         self._publish_by(config)
-        if (before.neighbours, before.forwarding) != (config.neighbours, config.forwarding):
-            self._neighbours.take_up(config.neighbours, config.forwarding)
-        if (before.users, before.access, before.neighbours) != (config.users, config.access, config.neighbours):
+        ways = ("neighbours", "forwarding", "topology", "roles")
+        if any(getattr(before, field) != getattr(config, field) for field in ways):
+            self._neighbours.take_up(config)
+        doors = ("users", "access", "neighbours", "topology")
+        if any(getattr(before, field) != getattr(config, field) for field in doors):
             self._doors().configure(config, differs)
         if before.subscriptions != config.subscriptions:
             self._subscriptions.take_up(config.subscriptions)

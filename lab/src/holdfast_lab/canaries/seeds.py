@@ -42,6 +42,7 @@ CAUGHT_BY: Final[dict[str, tuple[int, int]]] = {
     "return-not-noticed": (63, 100),
     "elder-believed": (191, 300),
     "never-reused": (16, 50),
+    "not-given-back": (44, 100),
     "kept-yet-refused": (40, 50),
     "gaps-closed-in-vain": (2, 50),
     "tags-lost-at-the-wrap": (2, 50),

@@ -42,6 +42,7 @@ from holdfast_lab.draws.drawn_reloads import with_reloads
 from holdfast_lab.draws.drawn_scenes import with_later_scenes
 from holdfast_lab.draws.drawn_services import with_services, with_services_apart
 from holdfast_lab.draws.drawn_takes import with_takes
+from holdfast_lab.draws.drawn_topologies import with_topologies
 from holdfast_lab.draws.drawn_unreached import with_full, with_unreached
 from holdfast_lab.draws.drawn_wire import with_wire
 from holdfast_lab.plan.plan import Plan
@@ -103,6 +104,7 @@ DRAWS: Final[tuple[Draw, ...]] = (
     with_full,
     with_services_apart,
     with_asked,
+    with_topologies,
 )
 """What is drawn on top of a plan: aims add knobs to those of the small bounds, and the wire takes one away again where
 LMDB lies under the nodes."""
