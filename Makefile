@@ -4,7 +4,7 @@ BIN := .venv/bin
 SETUP := .venv/.ready
 PEERS := tests/interop/node_modules/.ready
 
-.PHONY: setup peers lint format graph docs man test demo bench-throughput bench-latency bench-many bench-footprint bench-selecting bench-sorting bench-topics bench-federated bench-large bench-simulator bench-tables bench-spark-nodes bench-convergence-200 bench-bus-routing bench-trace-bytes kill-campaign swarm sim-large long containment fuzz soak fleet-drill canaries mutants pacing federation constraints spark-deaths clean
+.PHONY: setup peers lint format graph docs man test demo bench-throughput bench-latency bench-many bench-footprint bench-selecting bench-sorting bench-topics bench-federated bench-large bench-simulator bench-tables bench-spark bench-spark-nodes bench-convergence-200 bench-bus-routing bench-trace-bytes kill-campaign swarm sim-large long containment fuzz soak fleet-drill canaries mutants pacing federation constraints spark-deaths clean
 
 setup: $(SETUP)
 
@@ -85,7 +85,12 @@ bench-simulator: setup
 bench-tables: setup
 	$(BIN)/python benchmarks/macro/tables.py
 
-# Spark over 1, 2 and 4 nodes; reading scales only as far as the machine's cores go.
+# Spark's source against Spark's file source, and its sink against the client library; some minutes each.
+bench-spark: setup
+	$(BIN)/python benchmarks/macro/spark_ingest.py
+	$(BIN)/python benchmarks/macro/spark_sink.py
+
+# Spark over 1, 2 and 4 nodes, and with 1 and 2 executors; reading scales only as far as the machine's cores go.
 bench-spark-nodes: setup
 	$(BIN)/python benchmarks/macro/spark_nodes.py
 

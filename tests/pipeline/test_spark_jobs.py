@@ -88,6 +88,33 @@ async def test_a_job_fills_a_table_of_postgresql_once_though_its_rows_are_writte
         assert json.loads(capsys.readouterr().err.splitlines()[-1])["at"] == {"hub/in-1": 151}
 
 
+@pytest.mark.usefixtures("our_session")
+async def test_a_job_fills_a_table_of_delta_once_though_a_batch_is_computed_again(
+    tmp_path: Path, start_node: StartNode, capsys: pytest.CaptureFixture[str]
+) -> None:
+    deltalake = pytest.importorskip("deltalake", reason="deltalake is not installed")
+    import pyarrow as pa
+
+    node = await start_node("hub")
+    await send(node.url, "in-1", 120)
+    table = tmp_path / "flights"
+    file = job_file(tmp_path, node.url, f'format = "delta"\npath = "{table}"')
+    file.write_text(file.read_text().replace('"job"', '"job"\nmode = "copy"'))
+    # In this thread: in another one Spark does not find a sink that is written in Python.
+    assert main(["pipeline", "run", str(file), "--available-now"]) == 0
+    # As after a kill between the table's commit and Spark's: the last batch is not done.
+    last = tmp_path / "checkpoint" / "commits" / "2"
+    last.unlink()
+    last.with_name(".2.crc").unlink(missing_ok=True)
+    await send(node.url, "in-1", 30)
+    assert main(["pipeline", "run", str(file), "--available-now"]) == 0
+    found = deltalake.QueryBuilder().register("t", deltalake.DeltaTable(table)).execute("SELECT * FROM t").read_all()
+    there = pa.table(found).sort_by("sequence")
+    assert there.column("sequence").to_pylist() == list(range(1, 151))
+    assert there.column("body")[149].as_py() == b"in-1 30"
+    assert json.loads(capsys.readouterr().err.splitlines()[-1])["at"] == {"hub/in-1": 151}
+
+
 async def start_verb(tmp_path: Path, *arguments: str) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
         sys.executable, "-m", "holdfast", "pipeline", *arguments, "--master", "local[2]",

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import unquote, urlsplit
 
-from holdfast.durable import sync_file
+from holdfast.durable import sync_directories, sync_file
 from holdfast.errors import ConfigError, StorageError
 from pyspark_holdfast.offsets import Offset, Place, offset_of, places_in, shown
 
@@ -224,6 +224,24 @@ class Checkpoint:
                 _sync_summed(log)
         for directory in directories:
             sync_file(directory)
+
+
+def sync_plan(checkpoint: Path, batch: int) -> None:
+    """The query's id and the batch that Spark has planned, on disk: before a sink writes what outlives a power loss
+    under the batch's number. Raises OSError.
+    """
+    _sync_summed(checkpoint / "metadata")
+    _sync_summed(checkpoint / "offsets" / str(batch))
+    sync_directories(checkpoint / "offsets", 3)
+
+
+def query_id(checkpoint: Path) -> str:
+    """Spark's id of the query, which is the checkpoint's. Raises ConfigError."""
+    file = checkpoint / "metadata"
+    try:
+        return str(json.loads(file.read_text(encoding="utf-8"))["id"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigError(f"{file} cannot be read ({error}); expected Spark's file of a query's id") from None
 
 
 def _sync_summed(path: Path) -> None:

@@ -18,7 +18,7 @@ from pyspark_holdfast.steps import STEPS_MAX, Step
 
 FILE_BYTES_MAX: Final = 1_000_000
 TRIGGER_S_MAX: Final = 86_400.0
-FORMATS: Final = ("parquet", "holdfast", "postgresql")
+FORMATS: Final = ("parquet", "delta", "holdfast", "postgresql")
 PARTS: Final = ("source", "sink")
 LIST: Final = "step"
 OURS: Final = {"source": ("checkpoint", "sinkPath"), "sink": ("checkpointLocation",)}

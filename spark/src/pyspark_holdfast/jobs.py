@@ -7,7 +7,7 @@ before Spark starts.
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -16,16 +16,23 @@ from holdfast.errors import ConfigError
 from pyspark_holdfast.bus import NodeUnreachable
 from pyspark_holdfast.checkpoint import Checkpoint
 from pyspark_holdfast.columns import FIELDS
+from pyspark_holdfast.delta import FORMAT as DELTA
+from pyspark_holdfast.delta import reach_delta
+from pyspark_holdfast.delta_options import parse_delta_options
 from pyspark_holdfast.ingest import check_pair, leaves_out
 from pyspark_holdfast.job_file import Job
 from pyspark_holdfast.node_bus import NodeLink
 from pyspark_holdfast.options import SourceOptions, parse_options
-from pyspark_holdfast.postgresql import FORMAT, parse_postgresql_options, reach_table
+from pyspark_holdfast.postgresql import FORMAT as POSTGRESQL
+from pyspark_holdfast.postgresql import parse_postgresql_options, reach_table
 from pyspark_holdfast.queries import Progress, run_queries
 from pyspark_holdfast.sink_options import SinkOptions, parse_sink_options
 from pyspark_holdfast.steps import check_steps, through
 
 T = TypeVar("T")
+
+FORMATS: Final = {"postgresql": POSTGRESQL, "delta": DELTA}
+"""Of sinks whose name in a job is not that of their format."""
 
 
 def source_options(job: Job) -> dict[str, str]:
@@ -68,6 +75,8 @@ def check_job(job: Job) -> SourceOptions:
             raise ConfigError(f"sink.partition_by names no column {column!r}; expected some of {', '.join(FIELDS)}")
     if job.sink.format == "postgresql":
         _of("sink", parse_postgresql_options, sink_options(job))
+    if job.sink.format == "delta":
+        _of("sink", parse_delta_options, sink_options(job))
     if job.sink.format == "holdfast":
         sink = _of("sink", parse_sink_options, sink_options(job))
         if sink.url in options.urls:
@@ -83,6 +92,8 @@ def reach(job: Job, options: SourceOptions) -> None:
         names.append(_name_at("source", options))
     if job.sink.format == "postgresql":
         reach_table(parse_postgresql_options(sink_options(job)))
+    if job.sink.format == "delta":
+        reach_delta(parse_delta_options(sink_options(job)))
     if job.sink.format == "holdfast":
         sink = parse_sink_options(sink_options(job))
         own = replace(options, urls=(sink.url,), ca_file=sink.ca_file, retry_s=sink.retry_s)
@@ -119,8 +130,7 @@ def start_job(spark: SparkSession, job: Job, *, available_now: bool) -> Streamin
 
 
 def _writing(rows: DataFrame, job: Job, *, available_now: bool) -> StreamingQuery:
-    form = FORMAT if job.sink.format == "postgresql" else job.sink.format
-    writer = rows.writeStream.format(form).outputMode("append")
+    writer = rows.writeStream.format(FORMATS.get(job.sink.format, job.sink.format)).outputMode("append")
     for key, value in sink_options(job).items():
         writer = writer.option(key, value)
     if job.sink.partition_by:

@@ -115,11 +115,13 @@ def start_session(
         raise ConfigError(
             f"Spark at {master!r} did not start ({first_line(error)}); {logs / 'jvm.log'} says more"
         ) from error
+    from pyspark_holdfast.delta import DeltaDataSource
     from pyspark_holdfast.postgresql import PostgresqlDataSource
     from pyspark_holdfast.source import HoldfastDataSource
 
     session.dataSource.register(HoldfastDataSource)
     session.dataSource.register(PostgresqlDataSource)
+    session.dataSource.register(DeltaDataSource)
     _log_python_to(logs / "python.log", session)
     return session
 

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from holdfast.durable import sync_file
 from holdfast.errors import ConfigError, StorageError
-from pyspark_holdfast.checkpoint import batches_in
+from pyspark_holdfast.checkpoint import batches_in, query_id, sync_plan
 
 DIRECTORY: Final = "holdfast-sink"
 KEPT: Final = 2
@@ -56,7 +56,7 @@ class SinkState:
                 "writer, and leave asynchronous progress tracking off"
             )
         batch = planned[-1]
-        producer = self._producer or f"spark-{self._query_id()}"
+        producer = self._producer or f"spark-{query_id(self._checkpoint)}"
         numbers: Numbers = {}
         if batch > 0:
             before = self._read(batch - 1)
@@ -75,6 +75,11 @@ class SinkState:
 
     def begin(self, batch: int) -> None:
         """From now on rows of `batch` may have been sent. Raises StorageError."""
+        try:
+            # One that is planned anew after a power loss may have other rows, and would have the same numbers.
+            sync_plan(self._checkpoint, batch)
+        except OSError as error:
+            raise StorageError(f"checkpoint {self._checkpoint}: cannot be synced to disk ({error})") from error
         self._write(self._begun(batch), {"batch": batch})
 
     def end(self, plan: Plan, sent: Iterable[Sent]) -> None:
@@ -98,15 +103,6 @@ class SinkState:
 
     def _begun(self, batch: int) -> Path:
         return self._directory / f"{batch}.begun"
-
-    def _query_id(self) -> str:
-        """Spark's id of the query, which is the checkpoint's."""
-        file = self._checkpoint / "metadata"
-        try:
-            found = json.loads(file.read_text(encoding="utf-8"))["id"]
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise ConfigError(f"{file} cannot be read ({error}); expected Spark's file of a query's id") from None
-        return str(found)
 
     def _read(self, batch: int) -> tuple[str, Numbers] | None:
         file = self._directory / str(batch)

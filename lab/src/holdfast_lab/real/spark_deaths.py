@@ -44,7 +44,7 @@ from holdfast_lab.real.configs import NodeFile
 
 MASTER: Final = "local-cluster[2,1,1024]"
 DRAWN: Final = ("parquet", "holdfast")
-SINKS: Final = (*DRAWN, "postgresql")
+SINKS: Final = (*DRAWN, "postgresql", "delta")
 VICTIMS: Final = ("executor", "worker", "driver", "node")
 NODE: Final = "hub"
 SOURCE: Final = "in"
@@ -150,6 +150,7 @@ class Deaths:
         sinks = {
             "parquet": {"path": str(self._table)},
             "holdfast": {"url": self._url, "address": SINK},
+            "delta": {"path": str(self._table)},
             "postgresql": {"url": self._postgresql, "table": self._table_name},
         }
         sink = {"format": self.run.sink, **sinks[self.run.sink]}
@@ -237,12 +238,21 @@ class Deaths:
         if self.run.sink == "parquet":
             columns = await asyncio.to_thread(read_columns, self._table, ["body"])
             return [body.decode() for body in columns["body"]]
+        if self.run.sink == "delta":
+            return await asyncio.to_thread(self._in_delta)
         if self.run.sink == "postgresql":
             return await asyncio.to_thread(self._in_postgresql)
         async with await connect(self._url) as connection:
             tail = (await connection.manage("READ", "holdfast:queue", SINK))["next_sequence"]
             receiver = await connection.receiver(SINK, start_sequence=1, end_sequence=tail)
             return [delivery.message.body_bytes().decode() async for delivery in receiver]
+
+    def _in_delta(self) -> list[str]:
+        import pyarrow as pa
+        from deltalake import DeltaTable, QueryBuilder
+
+        found = QueryBuilder().register("t", DeltaTable(self._table)).execute("SELECT body FROM t").read_all()
+        return [body.decode() for body in pa.table(found).column("body").to_pylist()]
 
     def _in_postgresql(self) -> list[str]:
         import psycopg
