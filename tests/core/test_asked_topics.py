@@ -6,10 +6,17 @@ from typing import Any
 import pytest
 
 from holdfast.access.rules import AccessConfig, AccessRule
+from holdfast.engine.port import Batch
 from holdfast.errors import ConfigError
-from holdfast.federation.modes import ASK_BYTES_MAX, TOPICS_MAX
+from holdfast.federation.messages import EDGES_MAX
+from holdfast.federation.modes import ASK_BYTES_MAX, TOPICS_MAX, Ask
 from holdfast.federation.settings import Entry, check_entries
+from holdfast.peering.binding_entries import BindingEntries
 from holdfast.settings.hosts import UserConfig
+from holdfast.settings.neighbours import NeighbourConfig
+from holdfast.settings.node import NodeConfig
+from holdfast.state.turns import Turns
+from holdfast.storage.memory import MemoryStore
 from support.federated import DURABLE, confirmation, publish, publisher, sent_to, subscribe
 from support.rig import Node, Rig
 from support.routing import network
@@ -243,3 +250,16 @@ def test_a_request_names_the_direction(rig: Rig, pair: list[Node]) -> None:
     assert status == 409 and "in another way" in text
     status, _, text = client.manage("CREATE", "federation", "new@a", direction="up")
     assert status == 400 and "expected one of to, from, both" in text
+
+
+def test_a_topic_goes_to_a_bounded_number_of_neighbours_that_ask() -> None:
+    names = [f"n{number}" for number in range(EDGES_MAX + 2)]
+    config = NodeConfig(
+        name="a", neighbours=tuple(NeighbourConfig(name=name) for name in names), federation=(Entry("t", names[0]),)
+    )
+    made = BindingEntries(config, MemoryStore(), Turns(Batch()), lambda neighbour, topic: True)
+    for name in names:
+        made.ask(name, [Ask("t", "push")])
+    assert [entry.neighbour for entry in made.all] == names[:EDGES_MAX] and len(made.asked) == len(names)
+    check_entries(made.all, "a")
+    assert made.moved() and not made.moved()

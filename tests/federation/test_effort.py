@@ -165,3 +165,18 @@ def test_nodes_that_a_neighbour_names_one_after_another_are_not_all_waited_for()
     for turn in range(10):
         waiting.listed(T, {f"n{turn}.{number}": Stamp(1, 1) for number in range(5_000)}, 0.0)
     assert len(waiting.regulars[T]) <= REGULARS_MAX
+
+
+def test_a_topic_that_is_asked_for_stays_though_nobody_wants_anything_yet() -> None:
+    node = Federation("a", 1, 0.0)
+    node.configure([Entry(T, "b", direction="from")], 0.0)
+    assert not node.entries and not node.own[T].edges
+    stored(node)
+    for turn in range(1, 4):
+        node.tick(31.0 * turn)
+        while node.records(31.0 * turn):
+            node.committed(31.0 * turn)
+    assert T in node.own and node.spread() == {T}
+    node.configure([], 100.0)
+    node.tick(200.0)
+    assert T not in node.spread()

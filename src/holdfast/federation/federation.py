@@ -144,8 +144,11 @@ class Federation:
         """Topics whose bindings at this node matter to others: in entries of this node or of a neighbour, or
         followed."""
         told = (topic for neighbour in self.neighbours.values() for topic in neighbour.modes)
-        asked = (ask.topic for federate in self.forwarded.values() for ask in federate.asks)
-        return {*self.own, *(entry.topic for entry in self.entries), *told, *asked}
+        return {*self.own, *(entry.topic for entry in self.entries), *told, *self._asked_for()}
+
+    def _asked_for(self) -> set[str]:
+        """Topics that neighbours are asked for."""
+        return {ask.topic for federate in self.forwarded.values() for ask in federate.asks}
 
     def spreads(self, topic: str) -> bool:
         """Whether a message of the topic may need to go to another node."""
@@ -176,8 +179,8 @@ class Federation:
 
     def _release(self) -> None:
         """Removes topics that nobody needs, with their sets."""
-        waiting = {bind.topic for bind in self.confirming.binds.values()}
-        for topic in idle(self.own, self.entries, self.neighbours.values(), waiting):
+        awaited = {bind.topic for bind in self.confirming.binds.values()} | self._asked_for()
+        for topic in idle(self.own, self.entries, self.neighbours.values(), awaited):
             held = self.sets.current(Key(self.name, topic))
             if held is not None and (held.rows or held.edges):
                 continue  # they are withdrawn first

@@ -89,7 +89,7 @@ class BindingControl:
         """When federation acts next; None if it must be asked again."""
         kinds.add(dict.fromkeys(KINDS, self._hear))
         of_others = any(kind == SET and of[0] != self._name for kind, *of in self._stored)
-        if not of_others and any(entry.goes and entry.mode == DYNAMIC for entry in config.federation):
+        if not of_others and any(entry.mode == DYNAMIC for entry in config.federation):
             self._learns_until = clock.now + config.routing.registration_s
         if self.entries or of_others:
             self._begin()  # it sends its own bindings once a neighbour forwards it a topic

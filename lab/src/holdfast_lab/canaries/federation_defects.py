@@ -72,10 +72,11 @@ def _untold_beside_many(original: Function) -> Function:
 
 
 def _asked_and_forgotten(original: Function) -> Function:
-    """What a neighbour asks for is not stored: who is restarted forwards nothing to it until it has asked again."""
+    """What a second neighbour asks for is not stored: who is restarted forwards nothing to it until it asks again."""
 
     def _put(self: Any, entry: Any) -> None:
-        if not entry.asked:
+        others = [one for one in self.asked.values() if one.topic == entry.topic and one.neighbour != entry.neighbour]
+        if not (entry.asked and others):
             original(self, entry)
 
     return _put
@@ -149,7 +150,7 @@ FEDERATION_CANARIES: Final[tuple[Canary, ...]] = (
     ),
     Canary(
         name="federated-asked-forgotten",
-        sentence="A node does not store what a neighbour asks it to forward, and has forgotten it after a restart.",
+        sentence="A node does not store what a second neighbour asks it to forward, and forgets it when it is killed.",
         target="peering.binding_entries:BindingEntries._put",
         signature="(self, entry: holdfast.federation.settings.Entry) -> None",
         broken=_asked_and_forgotten,
