@@ -40,6 +40,9 @@ THIN: Final = 20e3, 100e3
 TRANSACTIONS: Final = frozenset({"transact", "together"})
 """Workloads with transactions of up to `most` messages."""
 
+USUAL_SIZE: Final = 200
+"""Bytes of a body, where the workload does not say."""
+
 MORE_BYTES: Final = 1_000
 """What a message of a transaction may count beyond its `size`."""
 
@@ -83,7 +86,7 @@ def _may_be_bounded(plan: Plan, seed: int) -> bool:
 def _largest_transaction(plan: Plan) -> int:
     """Bytes: with less room it could never be committed."""
     told = [told for told in plan.workloads if told["kind"] in TRANSACTIONS]
-    return max([int(item["most"]) * (int(item["size"]) + MORE_BYTES) for item in told], default=0)
+    return max([int(item["most"]) * (int(item.get("size", USUAL_SIZE)) + MORE_BYTES) for item in told], default=0)
 
 
 def _bounds(random: Random, entries: list[list[str]], plan: Plan) -> dict[str, PacingConfig]:
