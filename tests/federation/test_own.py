@@ -24,6 +24,27 @@ def test_an_edge_that_comes_comes_first_and_one_that_leaves_leaves_last() -> Non
     assert edges == sorted(edges, reverse=True)
 
 
+def test_a_version_that_was_taken_back_is_announced_again() -> None:
+    before = make(Stamp(1, 1), [Row("old")], "")
+    own = Own()
+    own.want([Row("new")])
+    *_, last = versions(own, before)
+    assert last.rows == {Row("new")} and own.next(last, 0.0, 50_000, 50_000, 2_000.0) is None
+    again = own.next(before, 0.0, 50_000, 50_000, 2_000.0)
+    assert again is not None and again.rows == {Row("new")}
+
+
+def test_a_row_that_a_fault_in_memory_hid_is_announced_after_the_refresh() -> None:
+    own, held = Own(), make(Stamp(1, 1), [Row("a")], "")
+    own.want([Row("a")])
+    assert own.next(held, 0.0, 50_000, 50_000, 2_000.0) is None
+    own._wanted.rows.add(Row("b"))  # not by way of what counts changes
+    assert own.next(held, 0.0, 50_000, 50_000, 2_000.0) is None
+    own.recount(held)
+    healed = own.next(held, 0.0, 50_000, 50_000, 2_000.0)
+    assert healed is not None and healed.rows == {Row("a"), Row("b")}
+
+
 def test_who_tells_of_a_life_that_this_node_has_not_begun_has_stored_nothing() -> None:
     key = Key("a", "t")
     names = {"b": Stamp(9, 1), "c": Stamp(5, 3), "d": Stamp(5, 2), "e": Stamp(4, 7)}

@@ -172,6 +172,10 @@ def test_two_rows_that_differ_in_bits_alone() -> None:
     index = sets.index("t", "me")
     sets.put(KEY, make(Stamp(1, 2), [Row("a")], "p"))
     assert list(index.wanting("a", lambda text: None)) == ["ewr"]
+    for number, row in enumerate((Row("a", None, 1), Row("a", None, 9)), 3):
+        sets.put(KEY, make(Stamp(1, number), [Row("a"), row], "p"))
+        sets.put(KEY, make(Stamp(1, number), [row], "p"))
+        assert list(index.wanting("a", lambda text: None)) == ["ewr"], "also with bits of a later version"
 
 
 def test_a_selector_that_does_not_match_is_not_sent_to() -> None:

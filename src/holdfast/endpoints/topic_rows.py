@@ -40,8 +40,6 @@ class TopicRows:
         had: dict[Row, bool] = {}
         for subscription in subscriptions:
             before, after = self._of.get(subscription), self._now(subscription)
-            if before == after:
-                continue
             for row in (before, after):
                 if row is not None:
                     had.setdefault(row, row in self._counts)

@@ -101,7 +101,6 @@ def _marked(rows: Iterable[Row]) -> frozenset[Row]:
 def changed(held: Held, stamp: Stamp, *, add: Iterable[Row], remove: Iterable[Row], edges: frozenset[str]) -> Held:
     """As `make`, from a set that is nearly the same."""
     add, remove = frozenset(add) - held.rows, frozenset(remove) & held.rows
-    remove -= add
     digest = held.digest + sum(map(edge_hash, edges - held.edges)) - sum(map(edge_hash, held.edges - edges))
     if not add and not remove:
         digest %= DIGEST_END
