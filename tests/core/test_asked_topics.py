@@ -1,6 +1,7 @@
 """Topics that a node asks its neighbour to forward to it: entries at the receiving side (docs/federation.md,
 docs/adr/0113)."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -92,6 +93,8 @@ def test_static_routes_can_be_asked_for(
     client, link = subscribe(rig, b)
     publish(rig, publisher(rig, a), "a.b", "b", "c")
     assert len(client.bodies(link)) == sent_to(a, "b") == count
+    publish(rig, publisher(rig, b), "a.b")
+    assert sent_to(b, "a") == 0, "it asks, and sends nothing there"
     (row,) = rows(a)
     assert (row["mode"], row["patterns"], row["state"]) == (mode, list(patterns), "up")
 
@@ -124,6 +127,7 @@ def test_what_is_asked_for_no_more_is_not_sent(rig: Rig, pair: list[Node]) -> No
     rig.run(2)
     publish(rig, publisher(rig, a), "one")
     assert sent_to(a, "b") == 0 and told(a) == told(b) == []
+    b.crash()
     a.crash()
     a.start()
     rig.run(5)
@@ -263,3 +267,11 @@ def test_a_topic_goes_to_a_bounded_number_of_neighbours_that_ask() -> None:
     assert [entry.neighbour for entry in made.all] == names[:EDGES_MAX] and len(made.asked) == len(names)
     check_entries(made.all, "a")
     assert made.moved() and not made.moved()
+    made.ask(names[1], [Ask("t", "dynamic"), Ask("u", "push")])
+    made.ask(names[2], [])
+    assert [(entry.topic, entry.mode) for entry in made.all if entry.neighbour == names[1]] == [
+        ("t", "dynamic"), ("u", "push"),
+    ]  # fmt: skip
+    assert names[2] not in {entry.neighbour for entry in made.all}
+    made.configure(replace(config, neighbours=config.neighbours[:2]))
+    assert {entry.neighbour for entry in made.all} == set(names[:2]) and made.moved()

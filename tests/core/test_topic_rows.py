@@ -159,6 +159,39 @@ def test_a_failure_while_it_is_told_loses_nothing(rig: Rig, pair: list[Node], mo
     assert not failing and told(b) == {Row("a"), Row("b"), Row("c")} and known(a, "b") == {"a", "b", "c"}
 
 
+def test_so_does_one_in_the_middle_of_what_changed(rig: Rig, pair: list[Node], monkeypatch: pytest.MonkeyPatch) -> None:
+    _, b = pair
+    row_of, failing = TopicBindings.row_of, [True]
+
+    def failed(self: TopicBindings, selector: SubjectSelector | None) -> Row:
+        if failing and selector is not None and selector.pattern is not None and selector.pattern.text == "c":
+            failing.clear()
+            raise RuntimeError("planted")
+        return row_of(self, selector)
+
+    monkeypatch.setattr(TopicBindings, "row_of", failed)
+    subscribe(rig, b, "a")
+    client = rig.client(b)
+    client.receiver("topic/flights/b", credit=1)
+    last = client.receiver("topic/flights/c", credit=1)
+    rig.run(10)
+    assert not failing and told(b) == {Row("a"), Row("b"), Row("c")}
+    last.detach(closed=True)
+    rig.run(1)
+    assert told(b) == {Row("a"), Row("b")}
+
+
+def test_a_topic_that_is_deleted_and_made_again_is_another(rig: Rig, pair: list[Node]) -> None:
+    a, b = pair
+    client, link = subscribe(rig, b, "a")
+    link.detach(closed=True)
+    rig.run(1)
+    assert client.manage("DELETE", "queue", "topic/flights")[0] == 200
+    assert told(b) == set() and known(a, "b") == set()
+    subscribe(rig, b, "b")
+    assert told(b) == {Row("b")} and known(a, "b") == {"b"}
+
+
 def test_one_topic_may_have_as_many_subscriptions_as_others_know_bindings_of_one_node() -> None:
     Limits(queue_subscriptions_max=50_000).validate()
     with pytest.raises(ConfigError, match="invalid value 50001 for limits queue_subscriptions_max; expected 1 to 5"):

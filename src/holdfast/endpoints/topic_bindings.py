@@ -160,9 +160,9 @@ class TopicBindings:
         self._known[name] = known
 
     def _tell_changed(self, name: str, queue: Queue, subscriptions: Iterable[Subscription]) -> None:
-        """Passes what changed of a topic; everything if it is not the topic that was there before."""
+        """Passes what changed of a topic; everything if it is another than before."""
         known = self._known.get(name)
-        if known is None or known.topic is not queue or not self._catalog.has(queue):
+        if known is None or known.topic is not queue:
             self._tell_all(name)
         else:
             self._bindings.rebind(name, *known.change(subscriptions))
