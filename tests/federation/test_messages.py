@@ -217,6 +217,11 @@ def test_asks_at_their_bounds() -> None:
     assert held_bytes(message) > sum(ask.size for ask in message.asks)
 
 
+def test_patterns_that_are_asked_for_count_what_they_hold() -> None:
+    short, long = (held_bytes(Federate((), (Ask("t", "static", (text,)),))) for text in ("a", LONG))
+    assert long - short == len(LONG) - 1
+
+
 @pytest.mark.parametrize(
     ("asks", "why"),
     [
