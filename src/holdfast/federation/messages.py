@@ -132,8 +132,9 @@ def write(message: Message, said: Said) -> dict[str, Any]:
     """The fields of a control message. Aliases that it assigns stay assigned, so the message must be sent."""
     match message:
         case Federate(rows, asks):
-            fields = {"kind": "federate", "rows": [[said.write(topic), mode] for topic, mode in rows]}
-            return fields | {"asks": write_asks(asks, said)} if asks else fields
+            told = [[said.write(topic), mode] for topic, mode in rows]
+            asked = {"asks": write_asks(asks, said)} if asks else {}
+            return {"kind": "federate", "rows": told, **asked}
         case Follow(rows, stop, whole):
             return {
                 "kind": "follow",
