@@ -29,15 +29,15 @@ from holdfast.federation.messages import (
     read,
     write,
 )
-from holdfast.federation.modes import DYNAMIC, Ask
+from holdfast.federation.modes import DYNAMIC
 from holdfast.federation.neighbour import Neighbour
 from holdfast.federation.own import Own
-from holdfast.federation.parents import Routes, reached
+from holdfast.federation.parents import Routes, both_ways, reached
 from holdfast.federation.relaying import Choice, Relays, tagged
 from holdfast.federation.rows import LIFE_HIGH, RELAY, VERSION_HIGH, VOID, Row, Stamp, text_hash
 from holdfast.federation.serving import PartsCache
 from holdfast.federation.sets import Edition, Held, Key, is_sound, make, stamped, substitute
-from holdfast.federation.settings import Bounds, Entry, check_entries
+from holdfast.federation.settings import Bounds, Entry, check_entries, federates
 from holdfast.federation.standing import Standing, standing
 from holdfast.federation.taking import voided
 
@@ -86,8 +86,8 @@ class Federation:
         self.reachable: set[str] = set()
         self.forwarded: dict[str, Federate] = {}
         """By neighbour: what we forward to it, and what we ask it for."""
-        self._asked: dict[str, tuple[Ask, ...]] = {}
-        """By neighbour: what it asks us for, since the caller took this back."""
+        self._asked: set[str] = set()
+        """Topics that neighbours are asked for."""
         self.neighbours: dict[str, Neighbour] = {}
         self.following = Following(name, bounds, self.sets)
         self.parents = self.following.parents
@@ -125,13 +125,9 @@ class Federation:
         """Sets the `[[federation]]` entries. Raises ConfigError."""
         entries = tuple(entries)
         check_entries(entries, self.name)
-        self.relays, self.forwarded = Relays(entries), {}
+        self.relays, self.forwarded = Relays(entries), federates(entries)
         self.following.entries = tuple(entry for entry in entries if entry.goes)
-        for entry in entries:
-            rows, asks = self.forwarded.get(entry.neighbour, Federate(()))
-            rows = (*rows, (entry.topic, entry.mode)) if entry.goes else rows
-            asks = (*asks, entry.ask) if entry.comes else asks
-            self.forwarded[entry.neighbour] = Federate(rows, asks)
+        self._asked = {entry.topic for entry in entries if entry.comes}
         self.revision += 1
         for topic in dict.fromkeys([*self.own, *(entry.topic for entry in entries)]):
             self._refresh_own(topic)
@@ -144,11 +140,7 @@ class Federation:
         """Topics whose bindings at this node matter to others: in entries of this node or of a neighbour, or
         followed."""
         told = (topic for neighbour in self.neighbours.values() for topic in neighbour.modes)
-        return {*self.own, *(entry.topic for entry in self.entries), *told, *self._asked_for()}
-
-    def _asked_for(self) -> set[str]:
-        """Topics that neighbours are asked for."""
-        return {ask.topic for federate in self.forwarded.values() for ask in federate.asks}
+        return {*self.own, *(entry.topic for entry in self.entries), *told, *self._asked}
 
     def spreads(self, topic: str) -> bool:
         """Whether a message of the topic may need to go to another node."""
@@ -179,7 +171,7 @@ class Federation:
 
     def _release(self) -> None:
         """Removes topics that nobody needs, with their sets."""
-        awaited = {bind.topic for bind in self.confirming.binds.values()} | self._asked_for()
+        awaited = {bind.topic for bind in self.confirming.binds.values()} | self._asked
         for topic in idle(self.own, self.entries, self.neighbours.values(), awaited):
             held = self.sets.current(Key(self.name, topic))
             if held is not None and (held.rows or held.edges):
@@ -202,12 +194,7 @@ class Federation:
     def route(self, routes: Routes, now: float) -> None:
         """Takes the routes that routing has computed."""
         self.following.routes = routes
-        both: dict[str, set[str]] = {}
-        for start, ends in routes.up.items():
-            for end in ends:
-                both.setdefault(start, set()).add(end)
-                both.setdefault(end, set()).add(start)
-        self.reachable = reached(self.name, both)
+        self.reachable = reached(self.name, both_ways(routes))
         self._rerouted = True
         self._standings.update(self.own)
         self.settle(now)
@@ -271,8 +258,7 @@ class Federation:
     def undone(self, now: float) -> None:
         """The current turn is undone, except for what a commit under way contains. What neighbours have sent since is
         requested again at once."""
-        gone = self.sets.undo()
-        if not gone:
+        if not (gone := self.sets.undo()):
             return
         for key in gone:
             self.nonces.pop(key, None)
@@ -311,7 +297,7 @@ class Federation:
         serving, taking = neighbour.serving, neighbour.taking
         match message:
             case Federate(rows, asks):
-                neighbour.modes, self._asked[name] = dict(rows), asks
+                neighbour.modes, neighbour.asks = dict(rows), asks
                 self.revision += 1
                 serving.federate(frozenset(topic for topic, mode in rows if mode == DYNAMIC))
                 if len(self.own) >= self._look_for_idle:
@@ -408,20 +394,14 @@ class Federation:
 
     def take(self, name: str, credit: int, now: float) -> list[dict[str, Any]]:
         """Control messages for a neighbour; all of them must be sent, in this order."""
-        neighbour = self.neighbours.get(name)
+        neighbour, federate = self.neighbours.get(name), self.forwarded.get(name, Federate(()))
         messages: list[dict[str, Any]] = []
-        federate = self.forwarded.get(name, Federate(()))
         while neighbour is not None and credit - len(messages) > CREDIT_KEPT:
             message = neighbour.next(federate, self.sets, self.cache, self._standing, now)
             if message is None:
                 break
             messages.append(write(message, neighbour.said))
         return messages
-
-    def take_asked(self) -> dict[str, tuple[Ask, ...]]:
-        """What each neighbour asks to be forwarded, if it said so since the last call: all that it asks for."""
-        asked, self._asked = self._asked, {}
-        return asked
 
     # ------------------------------------------------------------------------------------------------ confirmation
 
@@ -576,8 +556,7 @@ class Federation:
                 continue
             new = own.next(held, now, bounds.keys_max, bounds.rows_max, bounds.summary_bytes_s)
             if new is None and found is None:
-                life, version = held.stamp
-                new = stamped(held, Stamp(life, version + 1))  # who asks for it is told that there is nothing
+                new = stamped(held, Stamp(held.stamp.life, held.stamp.version + 1))  # that there is nothing is told
             if new is not None:
                 self.sets.put(key, new)
 

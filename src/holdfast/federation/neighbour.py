@@ -10,6 +10,7 @@ from typing import Final
 from holdfast.federation.aliases import Heard, Said
 from holdfast.federation.keeping import Sets
 from holdfast.federation.messages import Change, Claim, Compare, Federate, Follow, Message, PartsOf, Reset
+from holdfast.federation.modes import Ask
 from holdfast.federation.rows import Stamp
 from holdfast.federation.serving import PartsCache, Serving
 from holdfast.federation.sets import Key
@@ -38,6 +39,8 @@ class Neighbour:
         self.serving = Serving(name)
         self.taking = Taking(name, bounds.rows_max, bounds.bytes_max)
         self.modes: dict[str, str] = {}
+        self.asks: tuple[Ask, ...] | None = None
+        """All that it asks us to forward, if it has said so since this was last taken."""
         self.federate_due = True
         self.compare_due = False
         self.again_due = False
@@ -61,6 +64,10 @@ class Neighbour:
             held = sets.committed(message.key)
             looked_at = 0 if held is None or cache.has(message.key, held) else len(held.rows)
         return 1 + looked_at // ROWS_A_UNIT
+
+    def take_asks(self) -> tuple[Ask, ...] | None:
+        asks, self.asks = self.asks, None
+        return asks
 
     def say_again(self) -> None:
         """Sends the neighbour everything again; it answers with what differs."""

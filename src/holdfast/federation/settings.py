@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from holdfast.broker.subjects import Pattern
 from holdfast.errors import ConfigError
-from holdfast.federation.messages import EDGES_MAX
+from holdfast.federation.messages import EDGES_MAX, Federate
 from holdfast.federation.modes import (
     ASK_BYTES_MAX,
     DIRECTIONS,
@@ -92,6 +92,16 @@ def check_entries(entries: Iterable[Entry], node: str, neighbours: Set[str] | No
             raise ConfigError(f"{text} in federation; expected at most {ASK_BYTES_MAX}")
     if len(found) > TOPICS_MAX:
         raise ConfigError(f"{len(found)} topics in federation; expected at most {TOPICS_MAX}")
+
+
+def federates(entries: Iterable[Entry]) -> dict[str, Federate]:
+    """By neighbour: what is forwarded to it, and what it is asked for."""
+    found: dict[str, Federate] = {}
+    for entry in entries:
+        rows, asks = found.get(entry.neighbour, Federate(()))
+        rows = (*rows, (entry.topic, entry.mode)) if entry.goes else rows
+        found[entry.neighbour] = Federate(rows, (*asks, entry.ask) if entry.comes else asks)
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

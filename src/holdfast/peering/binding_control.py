@@ -166,12 +166,14 @@ class BindingControl:
             self._moved()
         self._routes.may_spread = True
 
-    def _take_asked(self, federation: Federation) -> None:
+    def _take_asks(self, federation: Federation) -> None:
         """Neighbours may have said what they ask for."""
-        for name, asks in federation.take_asked().items():
-            self.made.ask(name, asks)
-            if self.made.moved():
-                self._configure()
+        for name, neighbour in list(federation.neighbours.items()):
+            asks = neighbour.take_asks()
+            if asks is not None:
+                self.made.ask(name, asks)
+        if self.made.moved():
+            self._configure()
 
     # ------------------------------------------------------------------------------------------------ topics
 
@@ -290,9 +292,9 @@ class BindingControl:
             return
         if self.messages.settle(federation, now):
             self._moved()
-        self._take_asked(federation)
         if self._routes.may_spread or self.messages.heard_modes:
             self._routes.may_spread = self.messages.heard_modes = False
+            self._take_asks(federation)
             self._routes.tell_spread(federation, self.entries)
         self._route()
         if self.messages.eager:
