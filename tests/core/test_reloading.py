@@ -100,6 +100,19 @@ def test_the_first_user_sends_everybody_away_and_the_last_lets_everybody_in() ->
     assert again.amqp.usable
 
 
+def test_that_users_may_do_everything_is_said_at_the_start_and_when_the_last_rule_goes() -> None:
+    def said(node: Node) -> int:
+        return sum("every user may do everything, as there is no [[access]]" in line for line in node.logs)
+
+    assert said(Rig().node("hub")) == 0, "where there are no users, nobody thinks of rights"
+    assert said(Rig().node("hub", users=(ROOT,), access=rules())) == 0
+    node = Rig().node("hub", users=(ANN, ROOT))
+    assert said(node) == 1
+    assert read(node, users=(ROOT,)).accepted and said(node) == 1
+    assert read(node, users=(ROOT,), access=rules()).accepted and said(node) == 1
+    assert read(node, users=(ROOT,)).accepted and said(node) == 2
+
+
 def test_a_certificate_that_is_another_users_sends_both_away() -> None:
     one = UserConfig(name="ann", certificate="ann.example")
     node = Rig().node("hub", users=(one, BOB))
