@@ -175,6 +175,24 @@ def test_what_is_for_one_subscription_alone_is_not_read_from_the_store() -> None
     assert topic.messages == 0 and not topic.cache and topic.cached.held == 0
 
 
+def test_a_run_that_many_want_is_published_over_several_turns() -> None:
+    """Also if what was published before was for nobody."""
+    rig, node, client = world()
+    takers = [rig.client(node) for _ in range(100)]
+    for taker in takers:
+        taker.receiver("topic/news/hot.#", credit=1_000)
+    link = client.sender("topic/news")
+    rig.settle()
+    publish(client, link, "cold")
+    rig.settle()
+    turns = node.turns
+    for number in range(500):
+        publish(client, link, "hot.x", f"{number}")
+    rig.settle()
+    assert node.turns - turns > 8, "100 subscriptions and 500 messages are 50,000 copies; a turn has 5,000"
+    assert all(taker.bodies() == [f"{number}" for number in range(500)] for taker in takers)
+
+
 WANTS = {
     "all": ("", ""),
     "a": ("a.#", ""),

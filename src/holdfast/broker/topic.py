@@ -89,8 +89,14 @@ class Topic(Queue):
         return Queue.room(self, at_most, priority) if self.named else at_most
 
     @property
-    def asked_for_each(self) -> int:
-        """The cost of matching a message like the last one, in subscriptions; an expensive selector counts as many."""
+    def asked_most(self) -> int:
+        """The cost of matching any message, in subscriptions; an expensive selector counts as many subscriptions."""
+        efforts = self.interests_of_named().effort + self.interests_of_listeners().effort
+        return len(self.named) + len(self.listeners) + EFFORT_ASKED * efforts
+
+    @property
+    def asked(self) -> int:
+        """The same of the last message alone."""
         named, listening = self.interests_of_named(), self.interests_of_listeners()
         return named.asked + listening.asked + EFFORT_ASKED * (named.effort + listening.effort)
 
@@ -149,7 +155,8 @@ class Topic(Queue):
             return 0
         sequence = EntryLog.append(self, value, size)
         if is_large:
-            self.published.came_large(sequence)
+            if self.named:
+                self.published.came_large(sequence)
         else:
             self.published.came(sequence, wanting)
             if len(wanting) == 1:
@@ -190,9 +197,15 @@ class Topic(Queue):
         else:
             self.tell(value, size)
 
-    def append_all(self, values: list[bytes], size: int) -> None:
-        for value in values:
+    def append_some(self, values: list[bytes], asked_max: int) -> tuple[int, int]:
+        """Appends these until matching them has cost more than `asked_max`; how many, and the cost."""
+        asked = 0
+        for count, value in enumerate(values, 1):
             self.append(value, packed.size_of(value))
+            asked += self.asked
+            if asked > asked_max:
+                return count, asked
+        return len(values), asked
 
     def _tell(self, queue: Queue, value: bytes, size: int) -> None:
         """Puts the message into the queue of a subscription that is not durable; at the bounds it replaces older

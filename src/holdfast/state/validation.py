@@ -176,10 +176,8 @@ def _hands(cursor: Cursor, where: str, known: dict[int, bytes] | None, suspended
 def _interests(topic: Topic) -> None:
     """The cached interests of a topic match its subscriptions."""
     named, where = topic.named.values(), f"topic {topic.name!r}"
-    must(
-        topic.subscribed is None or topic.subscribed.owners.keys() == {*named},
-        f"{where}: who is asked, and subscriptions",
-    )
+    selectors = {cursor: cursor.selector for cursor in named}
+    must(topic.subscribed is None or topic.subscribed.owners == selectors, f"{where}: who is asked, and subscriptions")
     must(
         topic.listening is None or topic.listening.owners == topic.listeners,
         f"{where}: who is asked, and subscriptions that are not durable",
