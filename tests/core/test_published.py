@@ -122,6 +122,33 @@ def test_an_attach_adds_its_pattern_alone_to_those_of_its_topic(monkeypatch: pyt
     assert len(added) <= 2 * 20, added
 
 
+def test_an_attach_that_fails_half_way_leaves_the_others_what_they_want(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig, node, client = world()
+    link = client.sender("topic/news")
+    subscribe(client, "s", "a.*")
+    rig.settle()
+    publish(client, link, "a.x")
+    rig.settle()
+
+    def fails(self: PatternTree, pattern: Pattern) -> None:
+        raise RuntimeError("told to")
+
+    other = rig.client(node)
+    with monkeypatch.context() as patch:
+        patch.setattr(PatternTree, "add", fails)
+        subscribe(other, "t", "b.*")
+        rig.settle()
+    other = rig.client(node)
+    subscribe(other, "t", "b.*")
+    rig.settle()
+    publish(client, link, "a.x")
+    publish(client, link, "b.x")
+    rig.settle()
+    assert len(client.deliveries) == 2 and len(other.deliveries) == 1
+    assert node.core is not None
+    node.core.validate()
+
+
 def test_a_message_is_matched_once(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = [0]
     beside = EntrySelector.matches_beside

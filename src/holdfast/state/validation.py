@@ -177,9 +177,9 @@ def _interests(topic: Topic) -> None:
     """The cached interests of a topic match its subscriptions."""
     named, where = topic.named.values(), f"topic {topic.name!r}"
     selectors = {cursor: cursor.selector for cursor in named}
-    must(topic.subscribed is None or topic.subscribed.owners == selectors, f"{where}: who is asked, and subscriptions")
+    must(topic.interests_of_named().owners == selectors, f"{where}: who is asked, and subscriptions")
     must(
-        topic.listening is None or topic.listening.owners == topic.listeners,
+        topic.interests_of_listeners().owners == topic.listeners,
         f"{where}: who is asked, and subscriptions that are not durable",
     )
     strange = topic.bindings.keys() - topic.named.keys()
