@@ -122,6 +122,33 @@ def test_an_attach_adds_its_pattern_alone_to_those_of_its_topic(monkeypatch: pyt
     assert len(added) <= 2 * 20, added
 
 
+def test_an_attach_that_fails_half_way_leaves_the_others_what_they_want(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig, node, client = world()
+    link = client.sender("topic/news")
+    subscribe(client, "s", "a.*")
+    rig.settle()
+    publish(client, link, "a.x")
+    rig.settle()
+
+    def fails(self: PatternTree, pattern: Pattern) -> None:
+        raise RuntimeError("told to")
+
+    other = rig.client(node)
+    with monkeypatch.context() as patch:
+        patch.setattr(PatternTree, "add", fails)
+        subscribe(other, "t", "b.*")
+        rig.settle()
+    other = rig.client(node)
+    subscribe(other, "t", "b.*")
+    rig.settle()
+    publish(client, link, "a.x")
+    publish(client, link, "b.x")
+    rig.settle()
+    assert len(client.deliveries) == 2 and len(other.deliveries) == 1
+    assert node.core is not None
+    node.core.validate()
+
+
 def test_a_message_is_matched_once(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = [0]
     beside = EntrySelector.matches_beside
@@ -173,6 +200,24 @@ def test_what_is_for_one_subscription_alone_is_not_read_from_the_store() -> None
     rig.run(2)
     topic = node.queue("topic/news")
     assert topic.messages == 0 and not topic.cache and topic.cached.held == 0
+
+
+def test_a_run_that_many_want_is_published_over_several_turns() -> None:
+    """Also if what was published before was for nobody."""
+    rig, node, client = world()
+    takers = [rig.client(node) for _ in range(100)]
+    for taker in takers:
+        taker.receiver("topic/news/hot.#", credit=1_000)
+    link = client.sender("topic/news")
+    rig.settle()
+    publish(client, link, "cold")
+    rig.settle()
+    turns = node.turns
+    for number in range(500):
+        publish(client, link, "hot.x", f"{number}")
+    rig.settle()
+    assert node.turns - turns > 8, "100 subscriptions and 500 messages are 50,000 copies; a turn has 5,000"
+    assert all(taker.bodies() == [f"{number}" for number in range(500)] for taker in takers)
 
 
 WANTS = {

@@ -120,7 +120,7 @@ def _reached(nodes: list[_Node]) -> dict[_Node, None]:
 class Interests(Generic[Owner]):
     """The selectors of some owners; None: everything. The cost of a change does not depend on how many there are."""
 
-    __slots__ = ("_asking", "_by_pattern", "_everything", "_others", "_reader", "_told", "_tree", "effort", "owners")
+    __slots__ = ("_asking", "_by_pattern", "_everything", "_others", "_reader", "_told", "_tree", "effort", "is_changing", "owners")
 
     def __init__(self, wanted: Iterable[tuple[Owner, SubjectSelector | None]]) -> None:
         self.owners: dict[Owner, SubjectSelector | None] = {}
@@ -137,6 +137,8 @@ class Interests(Generic[Owner]):
         """Selectors that depend on the publisher of a message."""
         self.effort = 0
         """What asking costs beyond one look at each selector: `EntrySelector.weight` in units of STEP_WEIGHT."""
+        self.is_changing = False
+        """If no change is under way: one failed half-way, and they are to be made anew."""
         for owner, selector in wanted:
             self.add(owner, selector)
 
@@ -153,40 +155,47 @@ class Interests(Generic[Owner]):
     def add(self, owner: Owner, selector: SubjectSelector | None) -> None:
         """Adds an owner; one that is there has that selector from now on."""
         self.discard(owner)
+        if self.is_changing:
+            return
+        self.is_changing = True
         self.owners[owner] = selector
         if selector is None:
             self._everything[owner] = None
-            return
-        self._count(selector, 1)
-        if selector.pattern is None:
+        elif selector.pattern is None:
             self._others[owner] = selector
-            return
-        text = selector.pattern.text
-        if text not in self._by_pattern:
-            self._by_pattern[text] = {}
-            self._tree.add(selector.pattern)
-        self._by_pattern[text][owner] = selector
-        self._reader = selector
+        else:
+            text = selector.pattern.text
+            if text not in self._by_pattern:
+                self._by_pattern[text] = {}
+                self._tree.add(selector.pattern)
+            self._by_pattern[text][owner] = selector
+            self._reader = selector
+        self._count(selector, 1)
+        self.is_changing = False
 
     def discard(self, owner: Owner) -> None:
         """Removes the owner, if it is there."""
-        selector = self.owners.pop(owner, None)
-        self._everything.pop(owner, None)
+        if owner not in self.owners or self.is_changing:
+            return
+        self.is_changing = True
+        selector = self.owners.pop(owner)
         if selector is None:
-            return
-        self._count(selector, -1)
-        if selector.pattern is None:
+            del self._everything[owner]
+        elif selector.pattern is None:
             del self._others[owner]
-            return
-        text = selector.pattern.text
-        del self._by_pattern[text][owner]
-        if not self._by_pattern[text]:
-            del self._by_pattern[text]
-            self._tree.remove(text)
+        else:
+            text = selector.pattern.text
+            del self._by_pattern[text][owner]
+            if not self._by_pattern[text]:
+                del self._by_pattern[text]
+                self._tree.remove(text)
+        self._count(selector, -1)
+        self.is_changing = False
 
-    def _count(self, selector: SubjectSelector, step: int) -> None:
-        self._asking += step if selector.not_from else 0
-        self.effort += step * (selector.weight // STEP_WEIGHT)
+    def _count(self, selector: SubjectSelector | None, step: int) -> None:
+        if selector is not None:
+            self._asking += step if selector.not_from else 0
+            self.effort += step * (selector.weight // STEP_WEIGHT)
 
     def wanting(self, value: bytes) -> dict[Owner, None]:
         """The owners whose selectors match the entry, in an order that does not depend on chance."""

@@ -1,7 +1,7 @@
 """A topic: messages for subscriptions only, each stored once (amqp-illustrations, "Topics"; docs/adr/0064).
 
-Rules of this file: a message is matched with all subscriptions when it is published: for a durable one that does not
-match, it is finished at once, and a message that matches no durable one is not stored. Subscriptions that are not
+Rules of this file: a message is matched with all subscriptions when it is published. A durable one that does not match
+has finished it once it is on disk, and a message that matches no durable one is not stored. Subscriptions that are not
 durable have their own queues in memory, with references to the same bytes. Large messages are matched when they are
 offered.
 """
@@ -89,8 +89,14 @@ class Topic(Queue):
         return Queue.room(self, at_most, priority) if self.named else at_most
 
     @property
-    def asked_for_each(self) -> int:
-        """The cost of matching a message like the last one, in subscriptions; an expensive selector counts as many."""
+    def asked_most(self) -> int:
+        """The cost of matching any message, in subscriptions; an expensive selector counts as many subscriptions."""
+        efforts = self.interests_of_named().effort + self.interests_of_listeners().effort
+        return len(self.named) + len(self.listeners) + EFFORT_ASKED * efforts
+
+    @property
+    def asked(self) -> int:
+        """The same of the last message alone."""
         named, listening = self.interests_of_named(), self.interests_of_listeners()
         return named.asked + listening.asked + EFFORT_ASKED * (named.effort + listening.effort)
 
@@ -142,13 +148,13 @@ class Topic(Queue):
             wanting = self.interests_of_named().wanting(value)
         if not wanting and not (is_large and not self.listeners):
             return 0
+        if is_large and self.named:
+            self.published.came_large(self.next_sequence)
+        elif not is_large:  # before it is appended: what is there and not noted is wanted by nobody
+            self.published.came(self.next_sequence, wanting)
         sequence = EntryLog.append(self, value, size)
-        if is_large:
-            self.published.came_large(sequence)
-        else:
-            self.published.came(sequence, wanting)
-            if len(wanting) == 1:
-                self._cache(sequence, value, *wanting)
+        if len(wanting) == 1 and not is_large:
+            self._cache(sequence, value, *wanting)
         if self.limited:
             for cursor in wanting:
                 if cursor in self.limited:
@@ -185,9 +191,15 @@ class Topic(Queue):
         else:
             self.tell(value, size)
 
-    def append_all(self, values: list[bytes], size: int) -> None:
-        for value in values:
+    def append_some(self, values: list[bytes], asked_max: int) -> tuple[int, int]:
+        """Appends these until matching them has cost more than `asked_max`; how many, and the cost."""
+        asked = 0
+        for count, value in enumerate(values, 1):
             self.append(value, packed.size_of(value))
+            asked += self.asked
+            if asked > asked_max:
+                return count, asked
+        return len(values), asked
 
     def _tell(self, queue: Queue, value: bytes, size: int) -> None:
         """Puts the message into the queue of a subscription that is not durable; at the bounds it replaces older
@@ -211,13 +223,13 @@ class Topic(Queue):
 
     def interests_of_listeners(self) -> Interests[Queue]:
         """The selectors of subscriptions that are not durable."""
-        if self.listening is None:
+        if self.listening is None or self.listening.is_changing:
             self.listening = Interests(self.listeners.items())
         return self.listening
 
     def interests_of_named(self) -> Interests[Cursor]:
         """The selectors of durable subscriptions."""
-        if self.subscribed is None:
+        if self.subscribed is None or self.subscribed.is_changing:
             selectors = [cast("SubjectSelector | None", cursor.selector) for cursor in self.named.values()]
             self.subscribed = Interests(zip(self.named.values(), selectors, strict=True))
         return self.subscribed
