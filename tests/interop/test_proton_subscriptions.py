@@ -1,4 +1,4 @@
-"""Subscriptions of a topic, read by Qpid Proton over connections that end and over kills of the node (docs/topics.md)."""
+"""Subscriptions of a topic, read by Qpid Proton while connections end and the node is killed (docs/topics.md)."""
 
 import random
 import time
@@ -70,7 +70,9 @@ class Reader:
                 self.client.connection.close()
             else:
                 self.client.connection.conn.transport.close_head()
-                self.client.connection.container.wakeup() if hasattr(self.client.connection.container, "wakeup") else None
+                self.client.connection.container.wakeup() if hasattr(
+                    self.client.connection.container, "wakeup"
+                ) else None
                 self.client.connection.conn.transport.close_tail()
         self.client = self.inflow = None
 
@@ -99,7 +101,8 @@ def test_each_subscription_gets_each_message_whatever_ends(nodes: Nodes, tmp_pat
             numbers = range(len(sent), len(sent) + draw.randint(1, 20))
             messages = [(draw.choice("abc") + ".x", number) for number in numbers]
             publisher.send(
-                "topic/news", *(Message(id=number, subject=subject, body=number, durable=True) for subject, number in messages)
+                "topic/news",
+                *(Message(id=number, subject=subject, body=number, durable=True) for subject, number in messages),
             )
             sent += messages
             if draw.random() < 0.3:  # expires before anybody who is late reads it
