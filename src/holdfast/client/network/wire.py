@@ -13,6 +13,7 @@ from typing import Final, Protocol, cast
 from holdfast.amqp.connection import Connection as Engine
 from holdfast.amqp.session.events import ConnEvent
 from holdfast.amqp.wire.frames import EMPTY_FRAME
+from holdfast.tls_alerts import explain
 
 WRITE_HIGH_BYTES: Final = 1024 * 1024
 """Above this much unwritten output nothing more is encoded; the rest waits as messages, not as bytes."""
@@ -203,4 +204,4 @@ def _describe_tls(error: BaseException) -> str:
     reason = str(getattr(error, "reason", None) or "the connection was closed")
     if reason in NO_TLS:
         return "the port does not speak TLS; a URL of one that does not begins with amqp://"
-    return f"TLS: {reason.lower().replace('_', ' ')}"
+    return f"TLS: {explain(reason)}"
