@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from core.test_dynamic_nodes import dynamic_source
 from holdfast.amqp.message.message import Message
 from holdfast.amqp.wire.performatives import Properties, Rejected
 from holdfast.amqp.wire.types import MISSING, Described, Symbol, Ulong
@@ -56,9 +57,7 @@ def test_a_request_whose_answer_has_no_way_is_rejected_with_what_is_missing(dyna
     rig, node, client = world()
     address = "nowhere"
     if dynamic:
-        link = client.receiver("", source={"dynamic": True})
-        rig.settle()
-        address = str(link.remote_source.address)
+        _, address = dynamic_source(client)
     asking = client.sender("$management")
     rig.settle()
     request = Message(properties=Properties(message_id="m", reply_to=address), application_properties=CREATE)

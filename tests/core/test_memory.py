@@ -377,6 +377,7 @@ def test_connection_request_bytes_max(rig: Rig, count: int, rejected: int) -> No
     node = rig.node("hub", limits=Limits(connection_request_bytes_max=65_536))
     core = core_of(node)
     client = rig.client(node)
+    client.receiver("$management")
     links = [client.sender("$management"), client.sender("$management")]
     rig.settle()
     peer = next(iter(core.connections.values()))

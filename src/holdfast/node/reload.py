@@ -225,6 +225,8 @@ class Reloader:
                 changed.append(f"{what} file")
         if old.tls != new.tls:
             changed.append("tls")
+        elif self.certificates is not None and self.certificates.have_changed:
+            changed.append("tls certificates")
         restart = [key for field, key in AT_START.items() if getattr(old, field) != getattr(new, field)]
         return tuple(changed), tuple(dict.fromkeys(restart))
 

@@ -96,6 +96,11 @@ class Certificates:
         self.changed()
         return True
 
+    @property
+    def have_changed(self) -> bool:
+        """Whether the files are others than those whose contents are used."""
+        return self._state() != self._seen
+
     def prepare(self, files: TlsFiles, *, dials: bool) -> Callable[[], None]:
         """Reads those files, which may be others than before; what it returns has new connections use them. Raises
         ConfigError if they cannot be used."""
