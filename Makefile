@@ -8,7 +8,7 @@ PEERS := tests/interop/node_modules/.ready
 
 setup: $(SETUP)
 
-$(SETUP): pyproject.toml lab/pyproject.toml spark/pyproject.toml constraints.txt tools/setup.sh tools/java.py
+$(SETUP): pyproject.toml lab/pyproject.toml spark/pyproject.toml constraints.txt tools/setup.sh tools/sslyze.txt tools/java.py
 	PYTHON='$(PYTHON)' sh tools/setup.sh
 	@touch $@
 

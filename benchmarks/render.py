@@ -444,13 +444,18 @@ def federated(report: Report) -> Lines:
     counts = list(next(iter(report["results"].values()))["keys_s"])
     rows = [
         [names[name], span(found["deliveries_per_s"]), middle(found["broker_cores"]),
-         "" if name not in report["ratio"] else span(report["ratio"][name]),
-         *(span(found["keys_s"][count]) for count in counts)]
+         "" if name not in report["ratio"] else span(report["ratio"][name])]
         for name, found in report["results"].items()
     ]  # fmt: skip
     heads = ["three brokers in a line", "deliveries a second: median (least–most), n", "brokers' cores",
-             "deliveries, Holdfast ÷ peer", *(f"s until {int(one):,} keys are known" for one in counts)]  # fmt: skip
-    return table(heads, rows)
+             "deliveries, Holdfast ÷ peer"]  # fmt: skip
+    keys = [
+        [names[name], f"{int(count):,}", span(found["keys_per_s"].get(count)), span(found["keys_s"].get(count))]
+        for count in counts
+        for name, found in report["results"].items()
+    ]
+    heads_of_keys = ["bindings at the last broker", "keys", "bound a second", "s until all are known two hops away"]
+    return [*table(heads, rows), "", *table(heads_of_keys, keys)]
 
 
 def spark_ingest(report: Report) -> Lines:

@@ -4,10 +4,12 @@ import json
 import re
 import shutil
 import subprocess
+from functools import cache
 from pathlib import Path
 
 import pytest
 
+from holdfast import __version__
 from support.documents import ROOT
 
 FOLDER = ROOT / "operations"
@@ -118,6 +120,50 @@ def test_systemd_accepts_the_unit(name: str, tmp_path: Path) -> None:
     )
     said = [line for line in (done.stdout + done.stderr).splitlines() if name in line]
     assert done.returncode == 0 and not said, done.stdout + done.stderr
+
+
+EXPOSURE_MAX = {"holdfast.service": 20, "holdfast-agent.service": 30}
+"""How much a unit may do, as systemd-analyze(1) counts it, from 0 to 100; a unit without a sandbox has 96."""
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd-analyze; .ci/packages.sh installs it")
+@pytest.mark.parametrize(("name", "most"), EXPOSURE_MAX.items())
+def test_the_sandbox_of_a_unit_leaves_little(name: str, most: int) -> None:
+    command = ["systemd-analyze", "security", "--offline=true", "--no-pager", f"--threshold={most}", FOLDER / name]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, "\n".join(line for line in done.stdout.splitlines() if line.startswith(("✗", "→")))
+
+
+@cache
+def builder() -> str | None:
+    """The program that builds containers here, and answers."""
+    programs = [program for program in ("podman", "docker") if shutil.which(program)]
+    asked = (subprocess.run([name, "info"], capture_output=True, timeout=60, check=False) for name in programs)
+    return next((program for program, done in zip(programs, asked, strict=False) if done.returncode == 0), None)
+
+
+@pytest.mark.interop
+def test_the_container_is_built_and_its_node_is_no_root() -> None:
+    program = builder()
+    if program is None:
+        pytest.skip("no container builder answers here: podman or docker")
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([program, *words], capture_output=True, text=True, timeout=600, check=False)
+
+    bases = re.findall(r"^FROM (\S+)", (FOLDER / "Containerfile").read_text(), re.M)
+    if any(run("pull", base).returncode for base in set(bases)):
+        pytest.skip("the container's base image cannot be had here")
+    image = "holdfast-tested"
+    built = run("build", "-f", str(FOLDER / "Containerfile"), "-t", image, str(ROOT))
+    assert built.returncode == 0, built.stdout + built.stderr
+    try:
+        sandbox = ("run", "--rm", "--read-only", "--network=none", "--cap-drop=all")
+        who = run(*sandbox, "--entrypoint=id", image, "-u")
+        version = run(*sandbox, "--entrypoint=/opt/holdfast/bin/holdfast", image, "--version")
+        assert (who.stdout, version.stdout) == ("964\n", f"holdfast {__version__}\n"), who.stderr + version.stderr
+    finally:
+        run("rmi", image)
 
 
 def test_the_container_runs_a_node_as_nobody_in_particular() -> None:

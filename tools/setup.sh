@@ -44,3 +44,16 @@ for peer in proton:python-qpid-proton rabbitmq_amqp_python_client:rabbitmq-amqp-
         echo "setup: $package could not be installed (.venv/$module.log); the tests that need it will skip"
     fi
 done
+
+# A scanner of TLS listeners, in an environment of its own (tools/sslyze.txt); without it those tests skip.
+if ! .venv/sslyze/bin/sslyze --help >/dev/null 2>&1; then
+    rm -rf .venv/sslyze
+    if { "$python" -m venv .venv/sslyze &&
+         .venv/sslyze/bin/python -m pip --disable-pip-version-check --quiet install -c tools/sslyze.txt sslyze
+       } >.venv/sslyze.log 2>&1; then
+        echo "setup: sslyze installed"
+    else
+        rm -rf .venv/sslyze
+        echo "setup: sslyze could not be installed (.venv/sslyze.log); the tests that need it will skip"
+    fi
+fi

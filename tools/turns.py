@@ -21,11 +21,11 @@ import verdicts
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 FILE: Final = ROOT / "tests" / "turns.txt"
-LEAST_S: Final = 0.2
+LEAST_S: Final = 0.1
 CASE_S: Final = 0.02
 """What a dear test takes of a processor in all its cases, and in each of them: a long table of cheap cases is not."""
 HEAD: Final = """\
-# Processor seconds, and test: these run in `make test` once in five days. Written by tools/turns.py.
+# Processor seconds, and test: these run in `make test` once in seven days. Written by tools/turns.py.
 """
 
 EVERY_CHANGE: Final = re.compile(r"tests/(tools/|sim/test_swarm\.py::test_seeds|test_(?!wheels|operations|programs))")
@@ -98,7 +98,7 @@ def main(arguments: list[str]) -> int:
         costs[test] = max(took_s, costs.get(test, 0.0))
     found = chosen(costs, rows)
     FILE.write_text(HEAD + "".join(f"{took_s:6.1f} {test}\n" for test, took_s in found.items()), encoding="utf-8")
-    print(f"{len(found)} tests take turns: {sum(found.values()):.0f} s of a processor, a fifth of them each day")
+    print(f"{len(found)} tests take turns: {sum(found.values()):.0f} s of a processor, a seventh of them each day")
     return 0
 
 

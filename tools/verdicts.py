@@ -38,6 +38,12 @@ def may_not_mount() -> bool:
     return os.geteuid() != 0 or found is None or not int(found[1], 16) >> SYS_ADMIN & 1
 
 
+def lacks_builder() -> bool:
+    """Whether nothing here builds containers; a program alone does not, if it needs a daemon."""
+    programs = [program for program in ("podman", "docker") if shutil.which(program)]
+    return all(subprocess.run([name, "info"], capture_output=True, check=False).returncode for name in programs)
+
+
 def lacks_history() -> bool:
     """Whether this is no checkout, or one whose history does not have the version that is kept as a peer."""
     root = Path(__file__).parent.parent
@@ -59,6 +65,8 @@ ALLOWED: Final[tuple[tuple[str, Callable[[], bool]], ...]] = (
     (r"Qpid Proton \(python-qpid-proton\) is not installed|its frames are read by Proton's", lacks_package("proton")),
     (r"RabbitMQ's.* client.* not installed|rabbitmq_amqp_python_client", lacks_package("rabbitmq_amqp_python_client")),
     (r"no promtool here", lacks_program("promtool")),
+    (r"no container builder answers here", lacks_builder),
+    (r"sslyze is not installed", lacks_file(f"{sys.prefix}/sslyze/bin/sslyze")),
     (r"no systemd-analyze", lacks_program("systemd-analyze")),
     (r"no node \(Node\.js\) here", lacks_program("node")),
     (r"rhea is not installed", lacks_program("npm")),
@@ -78,6 +86,7 @@ ALLOWED: Final[tuple[tuple[str, Callable[[], bool]], ...]] = (
     (r"/dev/shm is no tmpfs", lambda: "/dev/shm tmpfs" not in Path("/proc/mounts").read_text()),
     # Only the attempt tells whether a sandbox denies it; and a race that another run decides otherwise.
     (r"netlink is denied here|the backup was done before the signal came", lambda: True),
+    (r"the container's base image cannot be had", lambda: True),
 )  # fmt: skip
 """Reasons to skip, and what must be so on this machine where one is given."""
 

@@ -11,23 +11,33 @@ import subprocess
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from _connection import Side
 from _native import NativeReceiver, short_string
 from _peers import Holdfast, Peer, PeerMissing, RabbitMq
 
-from holdfast.client import connect
+from holdfast.client import Connection, Receiver, connect
 
 TOPIC = "bench"
 CONNECTION_SUBSCRIPTIONS = 250
 """Not durable; a node's limit is 256 (`dynamic_nodes_max`)."""
+KEYS_MAX = 50_000
+"""Subscriptions of a topic, as far as the limit goes; each has a queue in memory."""
 CONFIRM_S = 300.0
 KNOWN_S_MAX = 600.0
 POLL_S = 0.1
 BIND, BIND_OK = (50, 20), (50, 21)
 """Methods of AMQP 0-9-1 (§1.7.2.3)."""
+
+
+class Bound(NamedTuple):
+    """Seconds until all subjects were bound at their own broker, and until the first knew them."""
+
+    own_s: float
+    known_s: float
 
 
 class Chain(ABC):
@@ -60,14 +70,17 @@ class Chain(ABC):
         """Whether the first broker knows that subscription."""
 
     @abstractmethod
-    def bind(self, words: Sequence[str]) -> None:
+    def bind(self, words: Sequence[str]) -> Bound:
         """Bind each subject at the last broker, and wait until the first sends messages of all of them."""
 
     def wait_until_known(self, word: str) -> None:
+        self._wait(f"{word} is not known", lambda: self.knows(word))
+
+    def _wait(self, otherwise: str, done: Callable[[], bool]) -> None:
         deadline = time.monotonic() + KNOWN_S_MAX
-        while not self.knows(word):
+        while not done():
             if time.monotonic() > deadline:
-                raise PeerMissing(f"{self.name}: {word} is not known at the first broker after {KNOWN_S_MAX:g} s")
+                raise PeerMissing(f"{self.name}: {otherwise} at the first broker after {KNOWN_S_MAX:g} s")
             time.sleep(POLL_S)
 
 
@@ -80,7 +93,8 @@ class _Node(Holdfast):
     def start(self, directory: Path, trace: Path | None = None) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         file = directory / "node.toml"
-        file.write_text(f'[node]\nname = "{self._node}"\ncreate_queues = true\n{self.neighbours}')
+        limits = f"[limits]\nqueue_subscriptions_max = {KEYS_MAX}\nqueues_max = {2 * KEYS_MAX}\n"
+        file.write_text(f'[node]\nname = "{self._node}"\ncreate_queues = true\n{limits}{self.neighbours}')
         words = ["node", str(file), "--listen", "127.0.0.1:0", "--data", str(directory / "store")]
         self._start_ready([sys.executable, "-m", "holdfast", *words], directory, trace)
 
@@ -111,26 +125,40 @@ class HoldfastChain(Chain):
         return f"topic/{TOPIC}/{word}.#"
 
     def knows(self, word: str) -> bool:
+        return f'"{word}.#"' in self._bindings()
+
+    def _bindings(self) -> str:
+        """Of the last node, the first 200 that the first node knows."""
         command = [sys.executable, "-m", "holdfast", "federation", "list", "--json", "--url", _url(self.first)]
-        told = subprocess.run(command, capture_output=True, text=True, check=False).stdout
-        return any(f"{word}.#" in json.dumps(json.loads(line)) for line in told.splitlines())
+        return subprocess.run(command, capture_output=True, text=True, check=False).stdout
 
-    def bind(self, words: Sequence[str]) -> None:
-        asyncio.run(self._bind(words))
+    def bind(self, words: Sequence[str]) -> Bound:
+        """They end when the connections do; what is bound next is not measured before the first node has forgotten
+        them."""
+        bound = asyncio.run(self._bind(words))
+        prefix = words[0].rpartition(".")[0]
+        self._wait(f"{prefix} is still known", lambda: f'"{prefix}.' not in self._bindings())
+        return bound
 
-    async def _bind(self, words: Sequence[str]) -> None:
+    async def _bind(self, words: Sequence[str]) -> Bound:
         """As subscriptions that are not durable; the last is attached once all nodes know everything."""
         *others, last = (f"topic/{TOPIC}/{word}" for word in words)
-        connections = []
+        connections: list[Connection] = []
+        receivers: list[Receiver] = []
+        began = time.monotonic()
         for start in range(0, len(words), CONNECTION_SUBSCRIPTIONS):
             connections.append(await connect(_url(self.last)))
             some = others[start : start + CONNECTION_SUBSCRIPTIONS]
-            await asyncio.gather(*(connections[-1].receiver(address, credit=1) for address in some))
+            receivers += await asyncio.gather(*(connections[-1].receiver(address, credit=1) for address in some))
+        own_s = time.monotonic() - began
         receiver = await connections[-1].receiver(last, credit=1, confirm_s=CONFIRM_S)
+        known_s = time.monotonic() - began
         if receiver.confirmation is None or set(receiver.confirmation.confirmed) != {"a", "b"}:
             raise PeerMissing(f"{self.name}: not confirmed: {receiver.confirmation}")
+        await asyncio.gather(*(each.close() for each in receivers))
         for connection in connections:
             await connection.close()
+        return Bound(own_s, known_s)
 
 
 def _entry(neighbour: str) -> str:
@@ -175,9 +203,9 @@ class RabbitChain(Chain):
     def _bindings(self) -> str:
         return self._servers[0].control("list_bindings", "routing_key")
 
-    def bind(self, words: Sequence[str]) -> None:
+    def bind(self, words: Sequence[str]) -> Bound:
         """By the protocol of its own, whose bindings need no queue each."""
-        last = self.last
+        began, last = time.monotonic(), self.last
         receiver = NativeReceiver(
             Side(
                 host=last.host, port=last.port, address="keys", size=1, credit=1, user=last.user, password=last.password
@@ -186,8 +214,11 @@ class RabbitChain(Chain):
         for word in words:
             arguments = b"\0\0" + short_string("keys") + short_string("amq.topic") + short_string(word) + b"\0"
             receiver.ask(BIND, BIND_OK, arguments + struct.pack(">I", 0))
+        own_s = time.monotonic() - began
         deadline = time.monotonic() + KNOWN_S_MAX
         while set(words) - set(self._bindings().split()):
             if time.monotonic() > deadline:
                 raise PeerMissing(f"{self.name}: not all keys are known at the first broker after {KNOWN_S_MAX:g} s")
+        known_s = time.monotonic() - began
         receiver.close()
+        return Bound(own_s, known_s)

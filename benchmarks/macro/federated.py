@@ -9,7 +9,6 @@ import argparse
 import contextlib
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -33,6 +32,7 @@ class Runs:
         self.broker_cpu: list[float] = []
         self.load_cpu: list[float] = []
         self.keys_s: dict[int, list[float]] = {}
+        self.keys_per_s: dict[int, list[float]] = {}
 
     def report(self, chain: Chain, messages: int) -> dict[str, object]:
         return {
@@ -41,6 +41,7 @@ class Runs:
             "broker_cores": spread(self.broker_cpu, 2),
             "load_cores": spread(self.load_cpu, 2),
             "keys_s": {str(count): spread(found, 2) for count, found in self.keys_s.items()},
+            "keys_per_s": {str(count): spread(found) for count, found in self.keys_per_s.items()},
             "settings": chain.last.settings(),
         }
 
@@ -52,7 +53,12 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--repeat", type=int, default=5, help="timed repetitions (default %(default)s)")
     parser.add_argument("--credit", type=int, default=2000, help="of the subscription (default %(default)s)")
     parser.add_argument(
-        "--keys", default="100,1000", help="bindings at the last broker, one figure each; 0: none (default %(default)s)"
+        "--keys",
+        default="1000,10000",
+        help="bindings at the last broker, one figure each; 0: none (default %(default)s)",
+    )
+    parser.add_argument(
+        "--many-keys", default="40000", help="the same, in the first repetition alone; 0: none (default %(default)s)"
     )
     parser.add_argument("--peers", default="holdfast,rabbitmq", help="in this order (default %(default)s)")
     parser.add_argument("--data", type=Path, help="directory on a real disk (default: the system's temporary one)")
@@ -81,15 +87,20 @@ def repeat_once(chain: Chain, turn: int, options: argparse.Namespace, directory:
 
 
 def bind_once(chain: Chain, turn: int, count: int, runs: Runs) -> None:
-    began = time.monotonic()
-    chain.bind([f"keys{turn}.{count}.{number}" for number in range(count)])
-    took_s = time.monotonic() - began
-    progress(f"{chain.name}: {count:,} keys known two hops away after {took_s:.2f} s")
-    runs.keys_s.setdefault(count, []).append(took_s)
+    bound = chain.bind([f"keys{turn}.{count}.{number}" for number in range(count)])
+    progress(f"{chain.name}: {count:,} keys bound after {bound.own_s:.2f} s, known two hops away {bound.known_s:.2f} s")
+    runs.keys_s.setdefault(count, []).append(bound.known_s)
+    runs.keys_per_s.setdefault(count, []).append(count / bound.own_s)
+
+
+def _counts(turn: int, options: argparse.Namespace) -> list[int]:
+    """How many keys are bound in that repetition; none in the warm-up, which is number 0."""
+    texts = {0: "", 1: f"{options.keys},{options.many_keys}"}.get(turn, options.keys).split(",")
+    return [int(text) for text in texts if text not in ("", "0")]
 
 
 def measure(
-    chains: Sequence[Chain], counts: Sequence[int], options: argparse.Namespace, directory: Path, absent: dict[str, str]
+    chains: Sequence[Chain], options: argparse.Namespace, directory: Path, absent: dict[str, str]
 ) -> dict[str, Runs]:
     """What each chain did; one that fails is left out, and `absent` says why."""
     found = {chain.name: Runs() for chain in chains}
@@ -100,7 +111,7 @@ def measure(
             runs = found[chain.name] if turn else None
             try:
                 repeat_once(chain, turn, options, directory, runs)
-                for count in counts if runs is not None else ():
+                for count in _counts(turn, options):
                     bind_once(chain, turn, count, found[chain.name])
             except (LoadFailed, PeerMissing) as failed:
                 absent[chain.name] = f"failed in repetition {turn}: {failed}"
@@ -120,7 +131,7 @@ def ratios(found: dict[str, Runs]) -> dict[str, object]:
 
 def main(arguments: Sequence[str]) -> int:
     options = parse(arguments)
-    names, counts = options.peers.split(","), [int(text) for text in options.keys.split(",") if text != "0"]
+    names = options.peers.split(",")
     if unknown := [name for name in names if name not in CHAINS]:
         print(f"invalid value {unknown[0]} for --peers; expected {', '.join(CHAINS)}", file=sys.stderr)
         return 2
@@ -139,7 +150,7 @@ def main(arguments: Sequence[str]) -> int:
             except PeerMissing as missing:
                 absent[chain.name] = str(missing)
                 progress(f"{chain.name}: left out: {missing}")
-        found = measure(chains, counts, options, directory, absent)
+        found = measure(chains, options, directory, absent)
         results = {
             chain.name: found[chain.name].report(chain, options.messages) for chain in chains if chain.name in found
         }

@@ -58,7 +58,7 @@ def test_those_who_want_a_message_are_those_whose_selector_matches(
 ) -> None:
     value = (head + subject).encode()
     found = Interests(enumerate(wanted)).wanting(value)
-    assert found == {owner for owner, wants in enumerate(wanted) if wants is None or wants.matches(value)}
+    assert found.keys() == {owner for owner, wants in enumerate(wanted) if wants is None or wants.matches(value)}
 
 
 def test_many_wildcards_cost_no_more_than_their_words() -> None:

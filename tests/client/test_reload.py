@@ -195,6 +195,34 @@ async def test_two_nodes_become_neighbours_and_one_moves_to_another_port(tmp_pat
         assert await jfk.stop() == 0 and await hub.stop() == 0
 
 
+async def test_a_changed_topology_file_makes_the_neighbours_and_the_routes_of_running_nodes(tmp_path: Path) -> None:
+    def write(addresses: dict[str, str], *links: str) -> None:
+        lines = [f'[[node]]\nname = "{name}"\naddress = "{address}"' for name, address in addresses.items()]
+        drawn.write_text("\n".join([*lines, *links]))
+
+    drawn = tmp_path / "topology.toml"
+    write({"hub": "127.0.0.1:1", "jfk": "127.0.0.1:1"})
+    for name in ("hub", "jfk"):
+        common = f'name = "{name}"\ndata = "{tmp_path}/{name}"\nlisten = ["127.0.0.1:0"]'
+        (tmp_path / f"{name}.toml").write_text(f'[node]\n{common}\n[topology]\nfile = "{drawn}"\n')
+    hub, jfk = [await NodeProcess.start(config=tmp_path / f"{name}.toml") for name in ("hub", "jfk")]
+    async with hub, jfk:
+        write({"hub": hub.ready["amqp"], "jfk": "127.0.0.1:1"}, '[[link]]\nfrom = "jfk"\nto = "hub"\ncost = 2')
+        done = await run_holdfast("reload", "--url", hub.url)
+        assert "topology link 'jfk' to 'hub' added" in done.stdout, done.stderr
+        jfk.signal(signal.SIGHUP)
+        await jfk.logged("neighbour hub: OpenConfirm -> Established")
+        drawn.write_text(drawn.read_text().replace("cost = 2", "cost = 7"))
+        done = await run_holdfast("reload", "--url", jfk.url)
+        assert done.stdout == "topology link 'jfk' to 'hub' changed\n", done.stderr
+        status = json.loads((await run_holdfast("status", "--json", "--url", jfk.url)).stdout)
+        assert [row["cost"] for row in status["routes"] if row["destination"] == "hub"] == [7]
+        drawn.write_text(drawn.read_text().replace("cost = 7", "cost = 0"))
+        done = await run_holdfast("reload", "--url", jfk.url)
+        assert done.code == 1 and "topology.toml: invalid value 0 for link 'jfk' to 'hub' cost" in done.stderr
+        assert await jfk.stop() == 0 and await hub.stop() == 0
+
+
 @needs_openssl
 async def test_other_certificates_are_used_from_a_reload_on(directory: Path) -> None:
     identity = of_node()

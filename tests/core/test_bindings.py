@@ -16,7 +16,7 @@ from holdfast.federation.sets import Key, stamped
 from holdfast.federation.settings import Entry
 from holdfast.peering import binding_messages, binding_status
 from holdfast.peering import control as control_link
-from holdfast.peering.binding_control import BindingControl
+from holdfast.peering.binding_control import PAUSE_S, BindingControl
 from holdfast.peering.binding_messages import WAITING_MAX, BindingMessages
 from holdfast.peers.neighbours import features
 from holdfast.peers.neighbours.session_port import BINDINGS_RESERVE
@@ -52,7 +52,7 @@ def bind(rig: Rig, node: Node, *patterns: str) -> None:
     rig.settle()
     for former in formers:
         former.close_transport()
-    rig.settle()
+    rig.run(2 * PAUSE_S)
 
 
 def known(node: Node, origin: str) -> set[str] | None:

@@ -79,6 +79,7 @@ def test_a_link_whose_requests_were_all_rejected_goes_on_once_there_is_room() ->
     limits = Limits(connection_request_bytes_max=65_536, user_requests_per_s=1)
     node = rig.node("hub", limits=limits)
     client = rig.client(node)
+    client.receiver("$management")
     first, second = client.sender("$management"), client.sender("$management")
     rig.settle()
     for number in range(3):

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from holdfast.amqp.message.message import Message
-from holdfast.amqp.wire.performatives import Properties
+from holdfast.amqp.wire.performatives import Properties, Rejected
 from holdfast.amqp.wire.types import MISSING, Described, Symbol, Ulong
 from support.one_node import fill, world
 from support.rig import Client
@@ -48,6 +48,28 @@ def test_a_body_that_is_no_map_is_refused(body: dict[str, Any]) -> None:
 def test_an_empty_body_has_no_arguments(body: dict[str, Any]) -> None:
     _, _, client = world()
     assert ask(client, CREATE, body.pop("value", MISSING), **body)[0] == 201
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_a_request_whose_answer_has_no_way_is_rejected_with_what_is_missing(dynamic: bool) -> None:
+    """A client that awaits the answer at a dynamic node, or at any other queue, would wait for ever."""
+    rig, node, client = world()
+    address = "nowhere"
+    if dynamic:
+        link = client.receiver("", source={"dynamic": True})
+        rig.settle()
+        address = str(link.remote_source.address)
+    asking = client.sender("$management")
+    rig.settle()
+    request = Message(properties=Properties(message_id="m", reply_to=address), application_properties=CREATE)
+    asking.send(request.encode(), context="asked")
+    rig.settle()
+    (outcome,) = [outcome for context, outcome in client.outcomes if context == "asked"]
+    assert isinstance(outcome, Rejected) and outcome.error is not None
+    assert outcome.error.condition == "amqp:not-found"
+    text = f"no receiver of this connection has source $management and target {address!r}, for the answer"
+    assert outcome.error.description == f"{text}; attach one first"
+    assert client.manage("READ", "queue", "made")[0] == 404, "it was not carried out"
 
 
 @pytest.mark.parametrize("key", ["operation", "type", "name", "identity"])

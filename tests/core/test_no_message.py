@@ -4,7 +4,7 @@ import pytest
 
 from holdfast.amqp.message.message import Message
 from holdfast.amqp.wire.performatives import Accepted, Header, Properties, Source, Target
-from holdfast.endpoints import producer
+from holdfast.endpoints import plain_runs, producer
 from holdfast.links import incoming
 from holdfast.settings.queues import QueueConfig
 from support.hops import is_empty
@@ -111,7 +111,7 @@ def test_large_ones_in_parts(payload: bytes) -> None:
 def _lax(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nodes take from clients what an earlier version took; destinations look."""
     monkeypatch.setattr(incoming, "check", lambda payload: None)
-    monkeypatch.setattr(producer, "fault", lambda payload, at: None)
+    monkeypatch.setattr(plain_runs, "fault", lambda payload, at: None)
     monkeypatch.setattr(producer.ProducerLink, "keeps_faulty", True)
 
 

@@ -11,7 +11,6 @@ from holdfast.amqp.wire.performatives import Header, Properties, Source, Target
 from holdfast.amqp.wire.types import Symbol
 from holdfast.engine import events
 from holdfast.federation.settings import Entry
-from holdfast.routing.topology import star
 from holdfast.settings.changes import TOLD_MAX, bounded, compare
 from holdfast.settings.hosts import UserConfig, VhostConfig
 from holdfast.settings.limits import Limits
@@ -99,6 +98,19 @@ def test_the_first_user_sends_everybody_away_and_the_last_lets_everybody_in() ->
     again = node.rig.client(node)
     node.rig.settle()
     assert again.amqp.usable
+
+
+def test_that_users_may_do_everything_is_said_at_the_start_and_when_the_last_rule_goes() -> None:
+    def said(node: Node) -> int:
+        return sum("every user may do everything, as there is no [[access]]" in line for line in node.logs)
+
+    assert said(Rig().node("hub")) == 0, "where there are no users, nobody thinks of rights"
+    assert said(Rig().node("hub", users=(ROOT,), access=rules())) == 0
+    node = Rig().node("hub", users=(ANN, ROOT))
+    assert said(node) == 1
+    assert read(node, users=(ROOT,)).accepted and said(node) == 1
+    assert read(node, users=(ROOT,), access=rules()).accepted and said(node) == 1
+    assert read(node, users=(ROOT,)).accepted and said(node) == 2
 
 
 def test_a_certificate_that_is_another_users_sends_both_away() -> None:
@@ -376,12 +388,8 @@ def test_an_event_of_a_neighbour_that_was_removed_meanwhile_is_nothing() -> None
     assert not node.core.connections and not any("defect" in line for line in node.logs)
 
 
-def test_neighbours_of_a_topology_wait_for_a_restart() -> None:
-    topology = star("hub", ("jfk",))
-    before = NodeConfig(name="hub", neighbours=(dialled("jfk"),), topology=topology)
-    changes = compare(before, replace(before, neighbours=(), forwarding=(("ord", "jfk"),)))
-    assert changes.config == before and changes.restart == ("[[neighbour]]", "[[route]]") and not changes.changed
-    free = replace(before, topology=None)
+def test_neighbours_that_routing_uses_without_a_topology_wait_for_a_restart() -> None:
+    free = NodeConfig(name="hub", neighbours=(dialled("jfk"),))
     changes = compare(free, replace(free, neighbours=(dialled("ord"),)), routed={"jfk"})
     assert [item.name for item in changes.config.neighbours] == ["ord", "jfk"]
     assert (changes.changed, changes.restart) == (("neighbour 'ord' added",), ("neighbour 'jfk' removed",))

@@ -236,11 +236,11 @@ def test_who_stays_different_is_sent_everything() -> None:
     states = core_routes(d).states
     good = states.known["b"].record
     wrong = Record("b", 1, tuple((to, 7) for to, _ in good.links))
-    states._put(Known(wrong))
+    states.put(Known(wrong))
     assert not agree(*nodes)
     rig.run(6)
     assert agree(*nodes) and known(d, "b").record == good
-    states._put(Known(wrong))
+    states.put(Known(wrong))
     core_routes(d).ask_sync("a message came by another way")
     d.due = True
     rig.settle()
@@ -272,7 +272,7 @@ def test_who_is_called_lost_compares_tables() -> None:
     rig = Rig()
     nodes = *_, d = network(rig, "a-b", "b-c", "c-d", supers=("a",))
     rig.run(3)
-    core_routes(d).states._put(Known(Record("b", 1, ())))
+    core_routes(d).states.put(Known(Record("b", 1, ())))
     core_routes(d).wake()
     rig.settle()
     assert path(d, "a") == ""

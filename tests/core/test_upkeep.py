@@ -67,7 +67,7 @@ def stranger(rig: Rig, **routing: float) -> list[Node]:
     nodes = network(rig, "a-b", "b-c", supers=("b",), routing=routing)
     rig.run(3)
     states = core_routes(nodes[2]).states
-    states._put(Known(Record("x", 1_000, (("c", 1_000_000),)), ("b", 1)))
+    states.put(Known(Record("x", 1_000, (("c", 1_000_000),)), ("b", 1)))
     core_routes(nodes[2]).wake()
     rig.run(1)
     assert whole.node("x") is None
@@ -95,7 +95,7 @@ def test_when_many_are_forgotten_at_once_what_is_queued_is_looked_at_once(monkey
     routes = core_routes(a)
     names = [f"x{number}" for number in range(100)]
     for name in names:
-        routes.states._put(Known(Record(name, 1, ())))
+        routes.states.put(Known(Record(name, 1, ())))
     looks = 0
     look = Departures.look
 

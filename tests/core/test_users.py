@@ -1,13 +1,15 @@
 """What each user and neighbour may have, at the bound and one past it (peers/users.py)."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from holdfast.amqp.message.message import Message
 from holdfast.amqp.wire.performatives import Accepted, Properties, Released, Source, Target
+from holdfast.engine import events
 from holdfast.peers.use import Use
-from holdfast.settings.hosts import UserConfig
+from holdfast.settings.hosts import UserConfig, VhostConfig
 from holdfast.settings.limits import Limits
 from holdfast.units import KIB
 from support.limits import RESOURCE
@@ -54,6 +56,24 @@ def test_connections_of_a_user_and_one_more(rig: Rig) -> None:
     again = login(rig, node)
     rig.run(1)
     assert not again.over and use(node, "ann") | {"connections": 2, "refused": 1} == use(node, "ann")
+
+
+def test_totals_are_of_all_hosts_and_do_not_fall_when_a_user_is_removed(rig: Rig) -> None:
+    """Prometheus takes a counter that falls for a restart."""
+    host = UserConfig(name="cleo", password="c", vhost="acme", connections_max=0)
+    node = rig.node("hub", users=(*USERS, host), vhosts=(VhostConfig(name="acme"),))
+    first = [login(rig, node) for _ in range(3)]
+    rig.client(node, mechanism="PLAIN", user="cleo", password="c", hostname="acme")
+    rig.run(1)
+    assert sum(client.over for client in first) == 1
+    users = node.core.users
+    assert users.totals() == {"refused": 2, "requests": 0, "requests_delayed": 0}
+    for client in first:
+        client.close_transport()
+    rig.settle()
+    node.handle(events.ConfigRead(config=replace(node.config, users=USERS[1:])))
+    rig.run(1)
+    assert list(users.by_name) == ["bob"] and users.totals()["refused"] == 2
 
 
 def test_user_connections_max_bounds_those_without_a_name_together(rig: Rig) -> None:

@@ -291,7 +291,7 @@ def test_a_node_that_is_not_listed_is_told_at_both_ends_what_to_add() -> None:
             (),
             "a-hub",
             """[[node]] name = "jfk" and [[link]] from = "jfk" to = "hub" there, """
-            """[[neighbour]] name = "jfk" to the file of 'hub', and restart 'hub'""",
+            """[[neighbour]] name = "jfk" to the file of 'hub', and reload 'hub'""",
         ),
         (("hub",), "a-hub", """[[node]] name = "jfk" and [[link]] from = "jfk" to = "hub" there"""),
         (("hub",), "a-hub a-jfk", """[[link]] from = "jfk" to = "hub" there"""),
@@ -311,7 +311,7 @@ def test_where_a_topology_is_it_has_to_join_the_two(addresses: tuple[str, ...], 
         assert cure in line, line
     joined = "jfk-hub" in links
     assert ("the topology of 'hub' has no link between the two: add " in line) is not joined
-    assert ("restart 'hub'" in line) is not joined
+    assert ("reload 'hub'" in line) is not joined
 
 
 def test_a_node_that_logs_in_as_another_user_than_is_expected() -> None:

@@ -1,5 +1,6 @@
 """What a change costs where there are many rows: no more than what changes, and what a bind may look at is bounded."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from holdfast.federation.confirming import REGULARS_MAX, Confirming
 from holdfast.federation.federation import Federation
 from holdfast.federation.keeping import Sets
 from holdfast.federation.own import COVERING_MAX, Own
-from holdfast.federation.rows import EVERYTHING, WIDE, Row, Stamp
+from holdfast.federation.rows import EVERYTHING, RELAY, WIDE, Row, Stamp
 from holdfast.federation.sets import Key, make
 from holdfast.federation.settings import Entry
 from holdfast.federation.summaries import summary
@@ -51,6 +52,40 @@ def test_a_summary_stays_while_it_covers_what_is_added(monkeypatch: pytest.Monke
     assert len(made) <= 2, "made anew for the one that it did not cover"
     held = node.sets.committed(Key("a", T))
     assert held is not None and {row.pattern for row in held.rows if row.bits & WIDE} == {"k.#"}
+
+
+def test_what_changes_of_many_rows_is_announced_without_a_look_at_the_others() -> None:
+    node = Federation("a", 1, 0.0)
+    node.configure([Entry(T, "b")], 0.0)
+    node.bind(T, [Row(f"k.{number}") for number in range(900)], 0.0)
+    stored(node)
+    looked: list[Row] = []
+
+    class Watched(set[Row]):
+        def __iter__(self) -> Iterator[Row]:
+            for row in super().__iter__():
+                looked.append(row)
+                yield row
+
+    node.bindings[T] = Watched(node.bindings[T])
+    node.own[T]._wanted.rows = Watched(node.own[T].rows)
+    node.rebind(T, [Row("k.new")], [Row("k.7")], 0.0)
+    writes = node.records(0.0)
+    assert len(writes) == 3, "the head of the set, the row that comes and the one that goes"
+    node.committed(0.0)
+    held = node.sets.committed(Key("a", T))
+    assert held is not None and len(held.rows) == 900 and Row("k.new") in held.rows and Row("k.7") not in held.rows
+    assert not looked and held.steps[-1][1:] == ({Row("k.new")}, {Row("k.7")})
+
+
+def test_rows_of_static_entries_stay_while_those_of_clients_change() -> None:
+    node = Federation("a", 1, 0.0)
+    node.configure([Entry(T, "b"), Entry(T, "c", "static", ("k.1",))], 0.0)
+    node.rebind(T, [Row("k.1"), Row("k.2")], [], 0.0)
+    node.rebind(T, [], [Row("k.1")], 0.0)
+    assert node.own[T].rows == {Row("k.1", None, RELAY), Row("k.2")} and node.bindings[T] == {Row("k.2")}
+    node.rebind("other", [Row("x")], [], 0.0)
+    assert node.own["other"].rows == {Row("x")}
 
 
 def test_what_is_announced_is_not_compared_again_before_it_changes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,3 +165,18 @@ def test_nodes_that_a_neighbour_names_one_after_another_are_not_all_waited_for()
     for turn in range(10):
         waiting.listed(T, {f"n{turn}.{number}": Stamp(1, 1) for number in range(5_000)}, 0.0)
     assert len(waiting.regulars[T]) <= REGULARS_MAX
+
+
+def test_a_topic_that_is_asked_for_stays_though_nobody_wants_anything_yet() -> None:
+    node = Federation("a", 1, 0.0)
+    node.configure([Entry(T, "b", direction="from")], 0.0)
+    assert not node.entries and not node.own[T].edges
+    stored(node)
+    for turn in range(1, 4):
+        node.tick(31.0 * turn)
+        while node.records(31.0 * turn):
+            node.committed(31.0 * turn)
+    assert T in node.own and node.spread() == {T}
+    node.configure([], 100.0)
+    node.tick(200.0)
+    assert T not in node.spread()

@@ -29,6 +29,7 @@ from holdfast.federation.messages import (
     read,
     write,
 )
+from holdfast.federation.modes import ASK_BYTES_MAX, PATTERNS_MAX, TOPICS_MAX, Ask
 from holdfast.federation.rows import DIGEST_END, STAMP_END, WIDE, Row, Stamp
 from holdfast.federation.sets import NOTHING, Edition, Key
 from holdfast.federation.weight import held_bytes
@@ -50,6 +51,7 @@ MESSAGES: list[Message] = [
     Stored(KEY, HAS, True, (("jfk", Stamp(5, 6)), ("gone", None))),
     Claim(KEY, HAS, ("a", "b")),
     Reset(KEY, 77),
+    Federate((), (Ask("flights", "dynamic"), Ask("news", "static", ("a.*", "#")))),
 ]
 
 
@@ -196,3 +198,53 @@ def test_garbage_is_malformed_and_nothing_else() -> None:
         except Malformed:
             pass
     assert read_at_all
+
+
+def test_a_node_of_an_earlier_version_asks_for_nothing() -> None:
+    assert read({"kind": "federate", "rows": []}, Heard()) == Federate(())
+    assert "asks" not in write(Federate((("flights", "push"),)), Said()), "so nothing changes for who asks for nothing"
+
+
+LONG = "a" * 255
+
+
+def test_asks_at_their_bounds() -> None:
+    asks = [[f"t{number}", "push", []] for number in range(TOPICS_MAX)]
+    asks[0] = ["t0", "static", ["a"] * PATTERNS_MAX]
+    asks[1] = ["t1", "static", [LONG] * ((ASK_BYTES_MAX - PATTERNS_MAX) // 255)]
+    message = read({"kind": "federate", "rows": [], "asks": asks}, Heard())
+    assert isinstance(message, Federate) and len(message.asks) == TOPICS_MAX
+    assert held_bytes(message) > sum(ask.size for ask in message.asks)
+
+
+def test_patterns_that_are_asked_for_count_what_they_hold() -> None:
+    short, long = (held_bytes(Federate((), (Ask("t", "static", (text,)),))) for text in ("a", LONG))
+    assert long - short == len(LONG) - 1
+
+
+@pytest.mark.parametrize(
+    ("asks", "why"),
+    [
+        ({}, "invalid asks of federate; expected a list of at most 256"),
+        ([["t", "push", []]] * (TOPICS_MAX + 1), "invalid asks of federate; expected a list of at most 256"),
+        (["t"], "invalid ask of federate; expected a topic, one of dynamic, static, push, and patterns"),
+        ([["t", "push"]], "invalid ask of federate"),
+        ([["t", "pull", []]], "invalid ask of federate"),
+        ([["t", ["push"], []]], "invalid ask of federate"),
+        ([["$t", "push", []]], "invalid a topic '$t'"),
+        ([["t", "push", ["a"]]], "expected 1 to 1000 with mode static, and none with another"),
+        ([["t", "static", []]], "expected 1 to 1000 with mode static"),
+        ([["t", "static", "a"]], "invalid patterns in an ask"),
+        ([["t", "static", ["a"] * (PATTERNS_MAX + 1)]], "invalid patterns in an ask"),
+        ([["t", "static", ["a..b"]]], "invalid pattern in an ask of federate; expected words joined by dots"),
+        ([["t", "static", [7]]], "invalid pattern in an ask"),
+        (
+            [["t", "static", [LONG] * (ASK_BYTES_MAX // 255 + 1)]],
+            f"{255 * (ASK_BYTES_MAX // 255 + 1)} bytes of patterns in asks of federate; expected at most 16384",
+        ),
+    ],
+)
+def test_what_is_no_ask(asks: object, why: str) -> None:
+    with pytest.raises(Malformed) as caught:
+        read({"kind": "federate", "rows": [], "asks": asks}, Heard())
+    assert why in str(caught.value)

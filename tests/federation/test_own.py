@@ -16,11 +16,33 @@ def versions(own: Own, held: Held) -> list[Held]:
 def test_an_edge_that_comes_comes_first_and_one_that_leaves_leaves_last() -> None:
     """What was bound behind it is to be known, or not asked for, as long as rows change."""
     before = make(Stamp(1, 1), [Row("old")], "ab")
-    own = Own(frozenset(Row(f"k.{number}") for number in range(900)), frozenset("bc"))
+    own = Own(frozenset("bc"))
+    own.want(Row(f"k.{number}") for number in range(900))
     _, first, *_, last = found = versions(own, before)
     assert first.edges == set("abc") and last.edges == set("bc") and last.rows == own.rows
     edges = [len(one.edges) for one in found[1:]]
     assert edges == sorted(edges, reverse=True)
+
+
+def test_a_version_that_was_taken_back_is_announced_again() -> None:
+    before = make(Stamp(1, 1), [Row("old")], "")
+    own = Own()
+    own.want([Row("new")])
+    *_, last = versions(own, before)
+    assert last.rows == {Row("new")} and own.next(last, 0.0, 50_000, 50_000, 2_000.0) is None
+    again = own.next(before, 0.0, 50_000, 50_000, 2_000.0)
+    assert again is not None and again.rows == {Row("new")}
+
+
+def test_a_row_that_a_fault_in_memory_hid_is_announced_after_the_refresh() -> None:
+    own, held = Own(), make(Stamp(1, 1), [Row("a")], "")
+    own.want([Row("a")])
+    assert own.next(held, 0.0, 50_000, 50_000, 2_000.0) is None
+    own._wanted.rows.add(Row("b"))  # not by way of what counts changes
+    assert own.next(held, 0.0, 50_000, 50_000, 2_000.0) is None
+    own.recount(held)
+    healed = own.next(held, 0.0, 50_000, 50_000, 2_000.0)
+    assert healed is not None and healed.rows == {Row("a"), Row("b")}
 
 
 def test_who_tells_of_a_life_that_this_node_has_not_begun_has_stored_nothing() -> None:

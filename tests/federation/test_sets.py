@@ -1,5 +1,6 @@
 """Sets, their sums and their parts; covers and summaries; what is on disk."""
 
+from dataclasses import replace
 from random import Random
 
 from hypothesis import given
@@ -10,7 +11,7 @@ from holdfast.amqp.wire.encoding import encode
 from holdfast.broker.subjects import Pattern
 from holdfast.federation.keeping import WRITES_ENOUGH, Put, Sets, Write
 from holdfast.federation.rows import Row, Stamp, covers, row_hash
-from holdfast.federation.sets import Key, Parts, changed, make, substitute
+from holdfast.federation.sets import STEPS_MAX, Key, Parts, changed, difference, make, stamped, substitute
 from holdfast.federation.summaries import SUMMARY_MAX, summary
 
 WORDS = st.sampled_from(["a", "b", "*", "#"])
@@ -60,7 +61,44 @@ def test_a_change_gives_what_is_made_anew(
     found = changed(make(Stamp(1, 1), before, old), Stamp(1, 2), add=after, remove=before - after, edges=new)
     right = make(Stamp(1, 2), after, new)
     assert found == right
-    assert found.bytes == right.bytes
+    assert (found.bytes, found.marked) == (right.bytes, right.marked)
+
+
+@given(ROWS, st.lists(st.tuples(ROWS, ROWS), min_size=1, max_size=STEPS_MAX + 2))
+def test_what_differs_between_two_forms_of_a_set(
+    first: frozenset[Row], steps: list[tuple[frozenset[Row], frozenset[Row]]]
+) -> None:
+    forms = [make(Stamp(1, 1), first, ())]
+    for add, remove in steps:
+        forms.append(changed(forms[-1], Stamp(1, 1), add=add, remove=remove, edges=frozenset()))
+        assert len(forms[-1].steps) <= STEPS_MAX
+    for old in [None, *forms]:
+        before = frozenset() if old is None else old.rows
+        for new in [None, *forms]:
+            after = frozenset() if new is None else new.rows
+            came, went = difference(old, new)
+            assert (set(came), set(went)) == (after - before, before - after)
+
+
+def test_what_differs_after_a_few_changes_costs_what_they_changed() -> None:
+    first = make(Stamp(1, 1), [Row("a"), Row("b")], ())
+    second = changed(first, Stamp(1, 2), add=[Row("c")], remove=[Row("a")], edges=frozenset())
+    third = changed(stamped(second, Stamp(1, 3)), Stamp(1, 4), add=[Row("d")], remove=[], edges=frozenset("p"))
+    unread = replace(first, rows=frozenset())  # whoever looks at all rows finds other ones
+    assert difference(unread, third) == ({Row("c"), Row("d")}, {Row("a")})
+    assert difference(replace(third, rows=frozenset()), stamped(third, Stamp(1, 5))) == ((), ())
+
+
+@given(ROWS, ROWS, ROWS, ROWS)
+def test_an_index_follows_each_change_of_a_set(
+    first: frozenset[Row], add: frozenset[Row], remove: frozenset[Row], last: frozenset[Row]
+) -> None:
+    sets, held = Sets(), make(Stamp(1, 1), first, "")
+    sets.put(KEY, held)
+    index = sets.index("t", "me")
+    for new in (changed(held, Stamp(1, 3), add=add, remove=remove, edges=frozenset()), make(Stamp(1, 4), last, "")):
+        sets.put(KEY, new)
+        assert index.has("ewr", new.rows)
 
 
 @given(ROWS, st.text("0123456789abcdef", max_size=3))
@@ -134,6 +172,10 @@ def test_two_rows_that_differ_in_bits_alone() -> None:
     index = sets.index("t", "me")
     sets.put(KEY, make(Stamp(1, 2), [Row("a")], "p"))
     assert list(index.wanting("a", lambda text: None)) == ["ewr"]
+    for number, row in enumerate((Row("a", None, 1), Row("a", None, 9)), 3):
+        sets.put(KEY, make(Stamp(1, number), [Row("a"), row], "p"))
+        sets.put(KEY, make(Stamp(1, number), [row], "p"))
+        assert list(index.wanting("a", lambda text: None)) == ["ewr"], "also with bits of a later version"
 
 
 def test_a_selector_that_does_not_match_is_not_sent_to() -> None:

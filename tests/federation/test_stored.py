@@ -2,6 +2,7 @@
 
 import pytest
 
+from holdfast.amqp.wire.encoding import encode
 from holdfast.errors import StorageError
 from holdfast.federation.keeping import Drop, Put, Sets
 from holdfast.federation.rows import Row, Stamp
@@ -55,7 +56,7 @@ def test_entries_are_read_and_a_row_without_its_set_is_passed_over() -> None:
     orphan, value = row_of(Put(("row", "b", "t", f"{5:016x}"), ["us.#", None, 0]))
     assert value is not None
     rows = [(entry_key("t", "hub"), pack_entry(entry)), (b"name", b"hub")]
-    assert entries_of(rows) == {("t", "hub"): entry} and sets_of([(orphan, value)]) == {}
+    assert entries_of(rows) == [entry] and sets_of([(orphan, value)]) == {}
     assert row_of(Drop(("row", "b", "t", f"{5:016x}"))) == (orphan, None)
 
 
@@ -64,6 +65,7 @@ def test_entries_are_read_and_a_row_without_its_set_is_passed_over() -> None:
     [
         (entry_key("t", "hub"), b"\xff", "cannot be read"),
         (entry_key("t", "hub"), pack_entry(Entry("t", "hub", "other")), "invalid mode"),
+        (entry_key("t", "hub"), pack_entry(Entry("t", "hub", direction="up")), "invalid direction 'up'"),
         (entry_key("t", "hub")[:-1], pack_entry(Entry("t", "hub")), "another form"),
     ],
 )
@@ -72,6 +74,27 @@ def test_a_damaged_row_is_one_line(key: bytes, value: bytes, why: str) -> None:
         entries_of([(key, value)])
     with pytest.raises(StorageError, match=why):
         check_row(key, value)
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        Entry("t", "hub", "static", ("us.#",), "from"),
+        Entry("t", "hub", direction="both"),
+        Entry("t", "hub", "static", ("us.#", "eu.#"), asked=True),
+        Entry("t", "hub", asked=True),
+    ],
+)
+def test_an_entry_of_another_direction_is_read_as_it_was_written(entry: Entry) -> None:
+    key, value = entry_key("t", "hub", asked=entry.asked), pack_entry(entry)
+    assert entries_of([(key, value)]) == [entry]
+    check_row(key, value)
+    with pytest.raises(StorageError, match="its key is another's"):
+        check_row(entry_key("t", "hub", asked=not entry.asked), value)
+
+
+def test_an_entry_is_written_as_earlier_versions_read_it() -> None:
+    assert pack_entry(Entry("t", "hub", "static", ("us.#",))) == encode(["t", "hub", "static", "us.#"])
 
 
 def test_a_row_of_no_kind_is_told() -> None:

@@ -24,17 +24,20 @@ name = "out"
 [[queue]]
 name = "shown"
 [[queue]]
+name = "orders.1"
+[[queue]]
+name = "orders.secret"
+[[queue]]
+name = "vault"
+[[queue]]
 name = "topic/news"
-
-[[user]]
-name = "ann"
-password_file = "{folder}/password"
-[[user]]
-name = "root"
-password_file = "{folder}/password"
 
 [[neighbour]]
 name = "jfk"
+
+[[group]]
+name = "staff"
+users = ["ann", "bob"]
 
 [[access]]
 name = "ann sends"
@@ -51,43 +54,93 @@ name = "all browse"
 addresses = ["sh*"]
 allow = ["browse"]
 [[access]]
+name = "staff"
+groups = ["staff"]
+addresses = ["orders.*"]
+allow = ["send", "receive", "browse"]
+[[access]]
+name = "no secrets"
+groups = ["staff"]
+addresses = ["orders.secret"]
+deny = ["receive", "browse"]
+[[access]]
+name = "bob looks"
+users = ["bob"]
+addresses = ["orders.secret"]
+allow = ["browse"]
+[[access]]
+name = "cleo"
+users = ["cleo"]
+addresses = ["orders.*"]
+allow = ["send", "receive", "browse", "delete"]
+[[access]]
+name = "not cleo"
+users = ["cleo"]
+addresses = ["orders.secret"]
+deny = ["send", "delete"]
+[[access]]
+name = "dan relays"
+users = ["dan"]
+addresses = ["*@jfk"]
+allow = ["relay"]
+[[access]]
+name = "not there"
+users = ["dan"]
+addresses = ["y@jfk"]
+deny = ["relay"]
+[[access]]
+name = "dan"
+users = ["dan"]
+addresses = ["topic/*"]
+allow = ["send", "receive"]
+[[access]]
 name = "root"
 users = ["root"]
 addresses = ["*"]
 allow = ["administer"]
+[[access]]
+name = "not even root"
+users = ["root"]
+addresses = ["vault"]
+deny = ["receive", "browse"]
 """
 
-ROWS: Final = (
-    # user, how, address, allowed
-    ("ann", "send", "in", True),
-    ("ann", "send", "topic/news", True),
-    ("ann", "send", "out", False),
-    ("ann", "send", "none", False),
-    ("ann", "send", "x@jfk", False),
-    ("ann", "receive", "out", True),
-    ("ann", "receive", "in", False),
-    ("ann", "receive", "shown", False),
-    ("ann", "receive", "topic/news", False),
-    ("ann", "receive", "$dead-letters", False),
-    ("ann", "browse", "shown", True),
-    ("ann", "browse", "out", False),
-    ("ann", "browse", "$dead-letters", False),
-    ("ann", "message", "in", True),
-    ("ann", "message", "out", False),
-    ("ann", "message", "none", False),
-    ("ann", "message", "x@jfk", False),
-    ("root", "send", "out", True),
-    ("root", "send", "x@jfk", True),
-    ("root", "receive", "$dead-letters", True),
-    ("root", "receive", "in", True),
-    ("root", "browse", "out", True),
-    ("root", "message", "shown", True),
-    ("root", "message", "x@jfk", True),
-)
+USERS: Final = ("ann", "bob", "cleo", "dan", "root", "eve")
+ADDRESSES: Final = (
+    "in", "out", "shown", "orders.1", "orders.secret", "vault", "none", "x@jfk", "y@jfk", "$dead-letters", "topic/news",
+)  # fmt: skip
+HOWS: Final = ("send", "message", "receive", "browse", "purge")
+"""A sender is attached; a message is sent on a link without an address; a receiver, or a browser, is attached; a
+request is made to purge a queue."""
+
+SENDS: Final = "send message"
+ALL: Final = " ".join(HOWS)
+ALLOWED: Final[dict[str, dict[str, str]]] = {
+    "ann": {
+        "in": SENDS, "out": "receive", "shown": "browse", "orders.1": f"{SENDS} receive browse",
+        "orders.secret": SENDS, "topic/news": SENDS,
+    },
+    "bob": {"shown": "browse", "orders.1": f"{SENDS} receive browse", "orders.secret": f"{SENDS} browse"},
+    "cleo": {"shown": "browse", "orders.1": ALL, "orders.secret": "receive browse"},
+    "dan": {"shown": "browse", "x@jfk": SENDS, "topic/news": f"{SENDS} receive"},
+    "root": {address: ALL if address != "vault" else f"{SENDS} purge" for address in ADDRESSES},
+    "eve": {"shown": "browse"},
+}  # fmt: skip
+"""By user and address, what the node is to allow; nothing where neither is named."""
+
+ROWS: Final = [
+    (user, how, address, how in ALLOWED[user].get(address, "").split())
+    for user in USERS
+    for address in ADDRESSES
+    for how in HOWS
+    if address != "$dead-letters" or how not in SENDS
+]
+"""User, how, address, and whether it is allowed. Nobody can send to `$dead-letters`, whatever his rights."""
 
 
 def guarded_node(nodes: Nodes, folder: Path) -> NodeProcess:
     (folder / "password").write_text(f"{PASSWORD}\n")
     config = folder / "node.toml"
-    config.write_text(CONFIG.format(folder=folder))
+    users = "".join(f'[[user]]\nname = "{user}"\npassword_file = "{folder}/password"\n' for user in USERS)
+    config.write_text(CONFIG.format(folder=folder) + users)
     return nodes.start(None, config=config, listen=None)

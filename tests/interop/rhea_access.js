@@ -3,10 +3,23 @@
 // Rules of this file: those of rhea_peer.js.
 'use strict';
 
-const { connect, open_sender, send, shut, once } = require('./rhea_client.js');
+const { connect, open_sender, open_receiver, send, shut, once } = require('./rhea_client.js');
 
-// What an attach, or a message, is refused with; '' where it is not.
+// The status of a request to purge the queue.
+async function purged(connection, address) {
+    const answers = await open_receiver(connection, { source: '$management', target: 'me', credit_window: 1 });
+    const sender = await open_sender(connection, '$management');
+    const asked = { operation: 'PURGE', type: 'holdfast:queue', name: address };
+    await send(sender, { reply_to: 'me', application_properties: asked, body: null });
+    if (!answers.arrived.length) await once(answers, 'came');
+    await shut(sender);
+    await shut(answers);
+    return answers.arrived[0].message.application_properties.statusCode;
+}
+
+// What an attach, a message or a request is refused with; '' where it is not.
 async function tried(connection, how, address) {
+    if (how === 'purge') return await purged(connection, address) === 403 ? 'amqp:unauthorized-access' : '';
     if (how === 'message') {
         const sender = await open_sender(connection, {});
         const { remote_state } = await send(sender, { to: address, body: 'x' });

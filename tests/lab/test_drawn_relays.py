@@ -6,9 +6,11 @@ from dataclasses import replace
 import pytest
 
 from holdfast_lab.draws import drawn_relays
-from holdfast_lab.draws.drawn_relays import NODES_MAX, with_larger, with_mixed, with_relays
+from holdfast_lab.draws.drawn_relays import NODES_MAX, USUAL_SIZE, with_asked, with_larger, with_mixed, with_relays
 from holdfast_lab.plan.plan import Plan, from_json
 from holdfast_lab.runs.swarm import draw_plan
+from holdfast_lab.workloads.together import Together
+from holdfast_lab.workloads.transact import Transact
 from support.drawing import draw_up_to
 
 SEEDS = range(1, 301)
@@ -60,6 +62,35 @@ def test_a_share_of_the_federated_topics_has_static_entries_too() -> None:
     assert 0 < len(mixed) < len(found)
     assert all(way in entries for entries, pushed in mixed for way in pushed)
     assert any(len(pushed) < len(entries) for entries, pushed in mixed)
+
+
+def test_a_share_of_the_federated_topics_is_asked_for() -> None:
+    found = [
+        (told["entries"], told.get("pushed", []), told["asked"])
+        for plan in map(draw_plan, SEEDS)
+        for told in plan.workloads
+        if told.get("asked")
+    ]
+    assert found and any(len(asked) < len(entries) for entries, _, asked in found)
+    assert any(way[::-1] in entries and way[::-1] not in asked for entries, _, asked in found for way in asked)
+    for entries, pushed, asked in found:
+        assert all(way in entries and way not in pushed and way[::-1] not in pushed for way in asked)
+
+
+def test_bounds_are_drawn_beside_transactions_that_do_not_say_how_large_their_messages_are() -> None:
+    assert {Transact.size, Together.size} == {USUAL_SIZE}
+    plan = draw_plan(485)
+    assert any(told["kind"] == "transact" and "size" not in told for told in plan.workloads)
+    assert any(bounds.capacity_bytes is not None for bounds in plan.topology.pacing.values())
+
+
+def test_what_is_asked_for_shifts_nothing() -> None:
+    for seed in SEEDS[:60]:
+        plan = draw_plan(seed)
+        bare = replace(plan, workloads=tuple({**told, "asked": []} for told in plan.workloads))
+        again = with_asked(bare, seed)
+        assert [{**told, "asked": []} for told in again.workloads] == list(bare.workloads)
+        assert replace(again, workloads=()) == replace(plan, workloads=())
 
 
 def test_nothing_else_of_a_seed_changes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -78,7 +78,7 @@ def _(s: Any) -> None:
 
 @breaks("federation: federation: marked rows of {}", federating)
 def _(s: Any) -> None:
-    s.sets.stored[s.key] = replace(s.held, marked=s.held.marked + 1)
+    s.sets.stored[s.key] = replace(s.held, marked=s.held.marked | {Row("ghost", None, 1)})
 
 
 @breaks("federation: federation: digest of {}", federating)

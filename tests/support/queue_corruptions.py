@@ -210,7 +210,7 @@ def _(s: Any) -> None:
 
 @breaks("state: {}: who is asked, and subscriptions", publishing)
 def _(s: Any) -> None:
-    s.topic.subscribed.owners.pop()
+    s.topic.subscribed.owners.popitem()
 
 
 def _bounded(s: Any, messages_max: int, bytes_max: int = 0) -> Any:

@@ -9,7 +9,7 @@ from typing import Final
 from support import today
 
 FILE: Final = Path(__file__).resolve().parents[1] / "turns.txt"
-DAYS: Final = 5
+DAYS: Final = 7
 
 
 def places() -> dict[str, int]:

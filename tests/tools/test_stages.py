@@ -140,7 +140,7 @@ def test_what_is_gone_draws_from_the_day_or_reads_all_files_takes_no_turns() -> 
 
 def test_the_dear_ones_are_chosen_while_each_promise_keeps_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turns, "may_wait", lambda test: test != "drawn")
-    costs = {"cheap": 0.19, "dear": 3.0, "dearer": 5.0, "drawn": 9.0, "alone": 7.0, "other": 0.2}
+    costs = {"cheap": 0.09, "dear": 3.0, "dearer": 5.0, "drawn": 9.0, "alone": 7.0, "other": 0.1}
     assert list(turns.chosen(costs, [["alone"], ["dear", "dearer"], ["other", "cheap"]])) == ["dearer", "other"]
 
 
@@ -158,8 +158,8 @@ def test_what_has_no_turn_is_left_out_case_by_case(
 ) -> None:
     """But not one that is slow: it is left out in another way, and its place is another's."""
     monkeypatch.setattr(today, "long", False)
-    monkeypatch.setattr(today, "number", 10)
-    monkeypatch.setattr(by_turns, "places", lambda: {"tests/test_a.py::test_one": 0, "tests/test_a.py::test_two": 3})
+    monkeypatch.setattr(today, "number", 14)
+    monkeypatch.setattr(by_turns, "places", lambda: {"tests/test_a.py::test_one": 0, "tests/test_a.py::test_two": 5})
     slow = {"test_two[slow]"}
     names = ["test_one", *(f"test_two[{case}]" for case in ("a", "b", "slow", "c")), "test_three"]
     given = [
@@ -174,8 +174,8 @@ def test_what_has_no_turn_is_left_out_case_by_case(
 
 def test_all_days_take_about_the_same(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(by_turns, "FILE", tmp_path / "turns.txt")
-    by_turns.FILE.write_text("# head\n  9.0 a\n 5.0 b\n 4.0 c\n 4.0 d\n 3.0 e\n 2.0 f\n 1.5 g\n")
-    assert by_turns.places() == {"a": 0, "b": 1, "c": 2, "d": 3, "e": 4, "f": 4, "g": 2}
+    by_turns.FILE.write_text("# head\n  9.0 a\n 5.0 b\n 4.0 c\n 4.0 d\n 3.0 e\n 2.0 f\n 1.5 g\n 1.0 h\n 0.8 i\n")
+    assert by_turns.places() == {"a": 0, "b": 1, "c": 2, "d": 3, "e": 4, "f": 5, "g": 6, "h": 6, "i": 5}
 
 
 def test_a_case_of_a_class_has_the_name_of_its_test() -> None:

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from holdfast.broker.cursors.cursor import Cursor
 from holdfast.broker.entries import packed
+from holdfast.broker.published import pass_by
 from holdfast.broker.stored.bounds import DEAD_LETTER, END, Bounds
 from holdfast.broker.stored.ranges import RangeSet
 from holdfast.broker.weighed import Weighed
@@ -54,7 +55,7 @@ def never_came(cursor: Cursor, sequence: int) -> None:
     if isinstance(cursor.finished, Weighed):
         cursor.finished.forget(sequence)
     if sequence >= cursor.floor:
-        cursor.pass_by(sequence)
+        pass_by(cursor, sequence, sequence)
 
 
 def note(cursor: Cursor, sequence: int, value: bytes) -> None:

@@ -5,11 +5,14 @@ is bounded by the words of all patterns, for each word of the subject.
 """
 
 from collections.abc import Hashable, Iterable
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from holdfast.amqp.effort import STEP_WEIGHT
 from holdfast.broker.cursors.entry_consumer import SubjectSelector
 from holdfast.broker.subjects import ANY, ONE, SUBJECT_CHARACTERS_MAX, Pattern
+
+LOOKS_FOR_ONE: Final = 4
+"""Nodes of a tree of patterns that cost about as much as asking one selector."""
 
 Owner = TypeVar("Owner", bound=Hashable)
 
@@ -31,12 +34,14 @@ class _Node:
 class PatternTree:
     """A tree of patterns: patterns that begin with the same words share these."""
 
-    __slots__ = ("_exact", "_root")
+    __slots__ = ("_exact", "_root", "looks")
 
     def __init__(self, patterns: Iterable[Pattern]) -> None:
         """`patterns`: of different texts."""
         self._root = _Node()
         self._exact: set[str] = set()
+        self.looks = 0
+        """Nodes at which the last subject was looked for."""
         for pattern in patterns:
             self.add(pattern)
 
@@ -84,10 +89,12 @@ class PatternTree:
     def matching(self, subject: str) -> list[str]:
         """The texts of the patterns that match a subject ("" for none), in no order."""
         found = [subject] if subject in self._exact else []
+        self.looks = 0
         if len(subject) > SUBJECT_CHARACTERS_MAX:
             return found if self._root.any is None else found + self._root.any.ends
         at = _reached([self._root])
         for word in subject.split(".") if subject else ():
+            self.looks += len(at)
             after = [node for node in at if node.is_any]  # it takes one word more
             for node in at:
                 if node.one is not None:
@@ -111,46 +118,96 @@ def _reached(nodes: list[_Node]) -> dict[_Node, None]:
 
 
 class Interests(Generic[Owner]):
-    """The selectors of some owners; None: everything."""
+    """The selectors of some owners; None: everything. The cost of a change does not depend on how many there are."""
 
-    __slots__ = ("_by_pattern", "_everything", "_others", "_reader", "_tree", "asks_publishers", "effort", "owners")
+    __slots__ = ("_asking", "_by_pattern", "_everything", "_others", "_reader", "_told", "_tree", "effort", "is_changing", "owners")
 
     def __init__(self, wanted: Iterable[tuple[Owner, SubjectSelector | None]]) -> None:
-        self.owners: set[Owner] = set()
-        self._everything: set[Owner] = set()
-        self._others: list[tuple[Owner, SubjectSelector]] = []
+        self.owners: dict[Owner, SubjectSelector | None] = {}
+        self._everything: dict[Owner, None] = {}
+        self._others: dict[Owner, SubjectSelector] = {}
         """Owners whose selector has no pattern of subjects."""
-        self._by_pattern: dict[str, list[tuple[Owner, SubjectSelector]]] = {}
+        self._by_pattern: dict[str, dict[Owner, SubjectSelector]] = {}
+        self._tree = PatternTree(())
         self._reader: SubjectSelector | None = None
         """Reads a message's subject."""
-        self.asks_publishers = False
-        """Whether a selector depends on the publisher of a message."""
+        self._told = 0
+        """Owners of the patterns that the last message matched."""
+        self._asking = 0
+        """Selectors that depend on the publisher of a message."""
         self.effort = 0
         """What asking costs beyond one look at each selector: `EntrySelector.weight` in units of STEP_WEIGHT."""
-        patterns: dict[str, Pattern] = {}
+        self.is_changing = False
+        """If no change is under way: one failed half-way, and they are to be made anew."""
         for owner, selector in wanted:
-            self.owners.add(owner)
-            self.asks_publishers |= selector is not None and bool(selector.not_from)
-            self.effort += 0 if selector is None else selector.weight // STEP_WEIGHT
-            if selector is None:
-                self._everything.add(owner)
-            elif selector.pattern is None:
-                self._others.append((owner, selector))
-            else:
-                pattern = patterns.setdefault(selector.pattern.text, selector.pattern)
-                self._by_pattern.setdefault(pattern.text, []).append((owner, selector))
-                self._reader = selector
-        self._tree = PatternTree(patterns.values())
+            self.add(owner, selector)
 
-    def wanting(self, value: bytes) -> set[Owner]:
-        """The owners whose selectors match the entry."""
+    @property
+    def asked(self) -> int:
+        """The cost of matching a message like the last one, in selectors that are asked or owners that are found."""
+        return len(self._everything) + len(self._others) + self._told + self._tree.looks // LOOKS_FOR_ONE
+
+    @property
+    def asks_publishers(self) -> bool:
+        """Whether a selector depends on the publisher of a message."""
+        return self._asking > 0
+
+    def add(self, owner: Owner, selector: SubjectSelector | None) -> None:
+        """Adds an owner; one that is there has that selector from now on."""
+        self.discard(owner)
+        if self.is_changing:
+            return
+        self.is_changing = True
+        self.owners[owner] = selector
+        if selector is None:
+            self._everything[owner] = None
+        elif selector.pattern is None:
+            self._others[owner] = selector
+        else:
+            text = selector.pattern.text
+            if text not in self._by_pattern:
+                self._by_pattern[text] = {}
+                self._tree.add(selector.pattern)
+            self._by_pattern[text][owner] = selector
+            self._reader = selector
+        self._count(selector, 1)
+        self.is_changing = False
+
+    def discard(self, owner: Owner) -> None:
+        """Removes the owner, if it is there."""
+        if owner not in self.owners or self.is_changing:
+            return
+        self.is_changing = True
+        selector = self.owners.pop(owner)
+        if selector is None:
+            del self._everything[owner]
+        elif selector.pattern is None:
+            del self._others[owner]
+        else:
+            text = selector.pattern.text
+            del self._by_pattern[text][owner]
+            if not self._by_pattern[text]:
+                del self._by_pattern[text]
+                self._tree.remove(text)
+        self._count(selector, -1)
+        self.is_changing = False
+
+    def _count(self, selector: SubjectSelector | None, step: int) -> None:
+        if selector is not None:
+            self._asking += step if selector.not_from else 0
+            self.effort += step * (selector.weight // STEP_WEIGHT)
+
+    def wanting(self, value: bytes) -> dict[Owner, None]:
+        """The owners whose selectors match the entry, in an order that does not depend on chance."""
         found = self._everything.copy()
-        for owner, selector in self._others:
+        for owner, selector in self._others.items():
             if selector.matches(value):
-                found.add(owner)
-        if self._reader is not None:
+                found[owner] = None
+        if self._by_pattern and self._reader is not None:
+            self._told = 0
             for text in self._tree.matching(self._reader.subject(value)):
-                for owner, selector in self._by_pattern[text]:
+                self._told += len(self._by_pattern[text])
+                for owner, selector in self._by_pattern[text].items():
                     if selector.matches_beside(value):
-                        found.add(owner)
+                        found[owner] = None
         return found

@@ -397,12 +397,15 @@ class Queue(EntryLog):
             shared = self.shared
             if shared.consumers:
                 shared.watermark = max(shared.watermark, min(self.next_sequence, shared.shown_next()))
-            for cursor in self.named.values():
-                if cursor.consumers:
-                    limit = min(self.next_sequence, cursor.shown_next())
-                    if limit > cursor.watermark:
-                        cursor.watermark = limit
-                        self.dirty_cursors[cursor.name] = cursor
+            for cursor, shown in self.showing():
+                limit = min(self.next_sequence, shown)
+                if limit > cursor.watermark:
+                    cursor.watermark = limit
+                    self.dirty_cursors[cursor.name] = cursor
+
+    def showing(self) -> list[tuple[Cursor, int]]:
+        """The named cursors that may show entries once this turn is on disk, and one past the highest of these."""
+        return [(cursor, cursor.shown_next()) for cursor in self.named.values() if cursor.consumers]
 
     def counters(self) -> bytes:
         return COUNTERS.pack(self.next_sequence, self.messages, self.bytes_held, self.shared.watermark)

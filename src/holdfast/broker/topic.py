@@ -1,15 +1,14 @@
 """A topic: messages for subscriptions only, each stored once (amqp-illustrations, "Topics"; docs/adr/0064).
 
-Rules of this file: a message is matched with all subscriptions when it is published: for a durable one that does not
-match, it is finished at once, and a message that matches no durable one is not stored. Subscriptions that are not
+Rules of this file: a message is matched with all subscriptions when it is published. A durable one that does not match
+has finished it once it is on disk, and a message that matches no durable one is not stored. Subscriptions that are not
 durable have their own queues in memory, with references to the same bytes. Large messages are matched when they are
 offered.
 """
 
 from collections import deque
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Final, cast
 
 from holdfast.broker import backlogs
@@ -23,6 +22,7 @@ from holdfast.broker.entries.read_ahead import READ_BYTES
 from holdfast.broker.entries.work import RETIRES_MAX
 from holdfast.broker.head import first_free
 from holdfast.broker.interests import Interests
+from holdfast.broker.published import Published, finish_others
 from holdfast.broker.queue import Queue
 from holdfast.broker.stored.bounds import NO_BOUNDS, Bounds
 from holdfast.broker.stored.ranges import RangeSet
@@ -67,12 +67,12 @@ class Topic(Queue):
     """The queues in memory of subscriptions that are not durable, and their selectors; None: everything."""
     listening: Interests[Queue] | None = None
     subscribed: Interests[Cursor] | None = None
-    """The selectors of `listeners` and of the cursors of `named`, built when a message is published; None after a
-    change."""
+    """The selectors of `listeners` and of the cursors of `named`; None until they are asked for."""
     unmarked: tuple[int, int] | None = None
     """Entries from before this start that must be matched again: [first, end)."""
     untold: deque[tuple[int, bytes, int]] = field(default_factory=deque)
     """Messages for the listeners once everything up to a sequence is on disk: the sequence, the entry, and its size."""
+    published: Published = field(default_factory=Published)
     looked_between_ms: int = 0
     swept: RangeSet = field(default_factory=RangeSet)
     """Entries that have left behind the first one that has not."""
@@ -89,15 +89,16 @@ class Topic(Queue):
         return Queue.room(self, at_most, priority) if self.named else at_most
 
     @property
-    def asked_for_each(self) -> int:
-        """The cost of matching one message, in subscriptions; an expensive pattern counts as many subscriptions."""
+    def asked_most(self) -> int:
+        """The cost of matching any message, in subscriptions; an expensive selector counts as many subscriptions."""
         efforts = self.interests_of_named().effort + self.interests_of_listeners().effort
         return len(self.named) + len(self.listeners) + EFFORT_ASKED * efforts
 
-    def wanted(self) -> Iterator[SubjectSelector | None]:
-        """The selectors of all subscriptions; None: everything."""
-        yield from (cast("SubjectSelector | None", cursor.selector) for cursor in self.named.values())
-        yield from self.listeners.values()
+    @property
+    def asked(self) -> int:
+        """The same of the last message alone."""
+        named, listening = self.interests_of_named(), self.interests_of_listeners()
+        return named.asked + listening.asked + EFFORT_ASKED * (named.effort + listening.effort)
 
     @property
     def asks_publishers(self) -> bool:
@@ -132,38 +133,56 @@ class Topic(Queue):
 
     def tell(self, value: bytes, size: int) -> None:
         """Gives the message to the matching listeners; `store` does the rest of `append`."""
-        if value[1] & entry.BLOB:
-            wanting = set(self.listeners)
-        elif self.listeners:
-            wanting = self.interests_of_listeners().wanting(value)
-        else:
-            return
-        for queue in [queue for queue in self.listeners if queue in wanting]:
-            self._tell(queue, value, size)
+        if self.listeners:
+            is_large = value[1] & entry.BLOB
+            for queue in [*self.listeners] if is_large else self.interests_of_listeners().wanting(value):
+                self._tell(queue, value, size)
 
     def store(self, value: bytes, size: int) -> int:
         """Stores the message for the durable subscriptions; 0 if none matches."""
         is_large = bool(value[1] & entry.BLOB)
         if not (self.named or is_large):
             return 0
-        without: list[Cursor] = []
-        wanting: Collection[Cursor] = self.limited
+        wanting: Collection[Cursor] = self.named.values()
         if not is_large:  # its first piece may not be on disk yet
             wanting = self.interests_of_named().wanting(value)
-            without = [cursor for cursor in self.named.values() if cursor not in wanting]
-        marked_max = MARKED_MAX if self.ranges.room else MARKED_MIN
-        if len(without) == len(self.named) and not (is_large and not self.listeners):
+        if not wanting and not (is_large and not self.listeners):
             return 0
+        if is_large and self.named:
+            self.published.came_large(self.next_sequence)
+        elif not is_large:  # before it is appended: what is there and not noted is wanted by nobody
+            self.published.came(self.next_sequence, wanting)
         sequence = EntryLog.append(self, value, size)
-        for cursor in without:
-            if cursor.is_bounded or len(cursor.finished) < marked_max:
-                cursor.pass_by(sequence)
-        for cursor in self.limited:
-            if cursor in wanting:
-                backlogs.comes(cursor, sequence, size)
+        if len(wanting) == 1 and not is_large:
+            self._cache(sequence, value, *wanting)
+        if self.limited:
+            for cursor in wanting:
+                if cursor in self.limited:
+                    backlogs.comes(cursor, sequence, size)
         if not self.named:  # a large message that no subscription wants: its pieces are on disk
             self.sweeping.insert(0, (sequence, sequence))
         return sequence
+
+    def _cache(self, sequence: int, value: bytes, cursor: Cursor) -> None:
+        """A message for one subscription alone is cached until it is read, as messages of a queue are."""
+        if cursor.consumers and self.config.durable and self.cached.charge(len(value)):
+            self.cache[sequence] = value
+
+    def show_up_to(self, sequence: int) -> None:
+        """As that of logs; subscriptions have finished what they do not want of it."""
+        if self.named and sequence > self.visible:
+            self.published.show(self.visible, sequence, MARKED_MAX if self.ranges.room else MARKED_MIN)
+        EntryLog.show_up_to(self, sequence)
+
+    def showing(self) -> list[tuple[Cursor, int]]:
+        """As that of queues, no further than what a subscription wants."""
+        found = []
+        for cursor in self.published.may_show(self.named.values(), self.visible):
+            shown = cursor.shown_next()
+            if cursor.selections is None and cursor.position >= self.visible:
+                shown = self.published.wanted_end(cursor, shown - cursor.position) or shown
+            found.append((cursor, shown))
+        return found
 
     def tell_behind(self, value: bytes, size: int) -> None:
         """As `tell`, for a message that was stored elsewhere: after the messages that wait for listeners."""
@@ -172,9 +191,15 @@ class Topic(Queue):
         else:
             self.tell(value, size)
 
-    def append_all(self, values: list[bytes], size: int) -> None:
-        for value in values:
+    def append_some(self, values: list[bytes], asked_max: int) -> tuple[int, int]:
+        """Appends these until matching them has cost more than `asked_max`; how many, and the cost."""
+        asked = 0
+        for count, value in enumerate(values, 1):
             self.append(value, packed.size_of(value))
+            asked += self.asked
+            if asked > asked_max:
+                return count, asked
+        return len(values), asked
 
     def _tell(self, queue: Queue, value: bytes, size: int) -> None:
         """Puts the message into the queue of a subscription that is not durable; at the bounds it replaces older
@@ -198,13 +223,13 @@ class Topic(Queue):
 
     def interests_of_listeners(self) -> Interests[Queue]:
         """The selectors of subscriptions that are not durable."""
-        if self.listening is None:
+        if self.listening is None or self.listening.is_changing:
             self.listening = Interests(self.listeners.items())
         return self.listening
 
     def interests_of_named(self) -> Interests[Cursor]:
         """The selectors of durable subscriptions."""
-        if self.subscribed is None:
+        if self.subscribed is None or self.subscribed.is_changing:
             selectors = [cast("SubjectSelector | None", cursor.selector) for cursor in self.named.values()]
             self.subscribed = Interests(zip(self.named.values(), selectors, strict=True))
         return self.subscribed
@@ -212,20 +237,27 @@ class Topic(Queue):
     def listen(self, queue: Queue, selector: SubjectSelector | None) -> None:
         """Adds a subscription that is not durable, whose messages wait in `queue`."""
         self.listeners[queue] = selector
-        self.listening = None
-        self.work.rebound[self] = None
+        if self.listening is not None:
+            self.listening.add(queue, selector)
+        self.work.rebind(self, queue)
 
     def unlisten(self, queue: Queue) -> None:
         """Removes that subscription, if there is one."""
         self.listeners.pop(queue, None)
-        self.listening = None
-        self.work.rebound[self] = None
+        if self.listening is not None:
+            self.listening.discard(queue)
+        self.work.rebind(self, queue)
 
     def select(self, cursor: Cursor, selector: SubjectSelector | None) -> None:
         """Sets the selector of a durable subscription; None: everything."""
-        cursor.selector = selector
-        self.subscribed = None
-        self.work.rebound[self] = None
+        before, cursor.selector = cursor.selector, selector
+        if selector is None:
+            self.published.forget(cursor)
+        elif before is None or before.text != selector.text:
+            self.published.select(cursor, self.next_sequence)
+        if self.subscribed is not None:
+            self.subscribed.add(cursor, selector)
+        self.work.rebind(self, cursor)
 
     def bind(self, name: str, wants: BindingRecord) -> None:
         """Records that subscription and its bounds. If it gets a bound, its unfinished messages are counted again."""
@@ -254,8 +286,9 @@ class Topic(Queue):
         cursor = Cursor(self, self, name, mode=mode, floor=start)
         cursor.count_deliveries()
         self.named[name] = cursor
-        self.subscribed = None
-        self.work.rebound[self] = None
+        if self.subscribed is not None:
+            self.subscribed.add(cursor, None)
+        self.work.rebind(self, cursor)
         if len(self.named) == 1 and not self.sweeping:
             self.reclaim_from = start
         self.dirty(cursor)
@@ -264,9 +297,12 @@ class Topic(Queue):
 
     def remove_cursor(self, name: str) -> None:
         self.bindings.pop(name, None)
-        self.limited.pop(self.named[name], None)
-        self.subscribed = None
-        self.work.rebound[self] = None
+        cursor = self.named[name]
+        self.limited.pop(cursor, None)
+        self.published.forget(cursor)
+        if self.subscribed is not None:
+            self.subscribed.discard(cursor)
+        self.work.rebind(self, cursor)
         Queue.remove_cursor(self, name)
 
     def untrack(self) -> None:
@@ -302,10 +338,7 @@ class Topic(Queue):
             self._mark_some(*self.unmarked)
         for cursor, bounds in self.limited.items():
             self.dropped_total += backlogs.keep(cursor, bounds, self.unmarked)
-        for cursor in self.named.values():  # ranges that were added when messages were published are counted here
-            held = cursor.finished.held_bytes
-            self.ranges.recount(cursor.counted_bytes, held)
-            cursor.counted_bytes = held
+            cursor.count_ranges()
         if len(self.work.batch.retires) >= RETIRES_MAX:
             self.touch()
             return
@@ -320,33 +353,19 @@ class Topic(Queue):
         limit = min(end, self.visible)
         found = [item for item in self.read(first, count_max=count, bytes_max=READ_BYTES) if item[0] < limit]
         last = found[-1][0] + 1 if found else limit
-        if self.limited:
-            self._mark_gaps([first - 1, *(sequence for sequence, _ in found), last])
+        wanted: dict[Cursor, list[int]] = {}
         for sequence, value in found:
-            for cursor in self.named.values():
-                if (
-                    cursor.selector is not None
-                    and sequence >= cursor.position
-                    and sequence not in cursor.finished
-                    and (cursor.is_bounded or len(cursor.finished) < marked_max)
-                    and not cursor.selector.matches(value)
-                ):
-                    cursor.pass_by(sequence)
-            for cursor in self.limited:
+            for cursor in self.interests_of_named().wanting(value):
+                wanted.setdefault(cursor, []).append(sequence)
+        for cursor in self.named.values():
+            if cursor.selector is not None or cursor.is_bounded:
+                finish_others(cursor, max(first, cursor.position), last, wanted.get(cursor, ()), marked_max)
+        for cursor in self.limited:
+            for sequence, value in found:
                 backlogs.note(cursor, sequence, value)
         self.unmarked = (last, end) if last < end else None
         if self.unmarked is None or last < self.visible:  # else it goes on when the next ones are on disk
             self.touch()
-
-    def _mark_gaps(self, there: list[int]) -> None:
-        """Entries between these sequences that were never stored, or have left, are finished for subscriptions with a
-        bound."""
-        gaps = [(before + 1, after - 1) for before, after in pairwise(there) if after - before > 1]
-        for cursor in self.limited:
-            for first, last in gaps:
-                if max(first, cursor.position) <= last:
-                    cursor.finished.add(max(first, cursor.position), last)
-            cursor.raise_floor()
 
     def _look_for_finished(self) -> None:
         """Messages that all have finished leave: below the lowest floor at once; behind an unfinished message now and
@@ -357,19 +376,24 @@ class Topic(Queue):
             found = self.swept.gaps(self.reclaim_from, low - 1)
             self.reclaim_from = low
             self.swept.drop_below(low)
-        now, ranges = self.clock.steady_ms, sum(len(cursor.finished) for cursor in self.named.values())
-        if ranges <= RANGES_FEW or (ranges <= RANGES_MAX and now - self.looked_between_ms >= BETWEEN_MS):
-            self.looked_between_ms = now
+        if low < self.visible and self._looks_between():
+            self.looked_between_ms = self.clock.steady_ms
             done = self._finished_between(low)
             found += done
             for first, last in done:
                 self.swept.add(first, last)
         self.sweep(found)
 
+    def _looks_between(self) -> bool:
+        ranges = sum([len(cursor.finished) for cursor in self.named.values()])
+        is_time = self.clock.steady_ms - self.looked_between_ms >= BETWEEN_MS
+        return ranges <= RANGES_FEW or (ranges <= RANGES_MAX and is_time)
+
     def _finished_between(self, low: int) -> list[tuple[int, int]]:
         end = self.visible - 1
         kept = self.swept.copy()
         for cursor in self.named.values():
-            for first, last in cursor.finished.gaps(cursor.floor, end):
-                kept.add(first, last)
+            if cursor.floor <= end:
+                for first, last in cursor.finished.gaps(cursor.floor, end):
+                    kept.add(first, last)
         return kept.gaps(low, end)

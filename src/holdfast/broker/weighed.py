@@ -34,8 +34,10 @@ class Weighed(RangeSet):
             self.forget(first)
             return
         for sizes in (self.sizes, self._coming):
-            for number in [number for number in sizes if first <= number <= last]:
-                self.forget(number)
+            numbers = range(first, last + 1) if last - first < len(sizes) else [*sizes]
+            for number in numbers:
+                if first <= number <= last:
+                    self.forget(number)
 
     def forget(self, number: int) -> None:
         """Forgets a message that is finished or was undone."""

@@ -8,6 +8,7 @@ import argparse
 from holdfast.cli.arguments import Verbs, add_client_options, add_json_option, add_verb, some_text
 
 MODES = ("dynamic", "static", "push")
+DIRECTIONS = ("to", "from", "both")
 
 
 def add(verbs: "Verbs[argparse.ArgumentParser]") -> None:
@@ -28,7 +29,8 @@ def add(verbs: "Verbs[argparse.ArgumentParser]") -> None:
             "add",
             "has messages of a topic go to a neighbour: what is bound there, or behind it",
             "holdfast federation add flights hub\n"
-            "holdfast federation add flights hub --mode static --pattern 'delayed.#'",
+            "holdfast federation add flights hub --mode static --pattern 'delayed.#'\n"
+            "holdfast federation add flights hub --direction both",
         ),
         ("remove", "has messages of a topic go to a neighbour no more", "holdfast federation remove flights hub"),
     ):
@@ -41,6 +43,10 @@ def add(verbs: "Verbs[argparse.ArgumentParser]") -> None:
                 "--mode", choices=MODES, default="dynamic",
                 help="dynamic: its bindings come here, and what they want goes there; static: what --pattern gives; "
                 "push: everything (default: dynamic)",
+            )  # fmt: skip
+            parser.add_argument(
+                "--direction", choices=DIRECTIONS, default="to",
+                help="to: messages go to the neighbour; from: it is asked to send them here; both (default: to)",
             )  # fmt: skip
             parser.add_argument(
                 "--pattern", action="append", default=[], metavar="PATTERN", dest="patterns",

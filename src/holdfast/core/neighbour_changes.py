@@ -1,10 +1,10 @@
-"""Applies changes of `[[neighbour]]` and `[[route]]` while the node runs (docs/operations.md).
+"""Applies changes of `[[neighbour]]`, `[[route]]` and the topology file while the node runs (docs/operations.md).
 
 Rules of this file: a session ends if its settings change, and custody does not end with it: messages in doubt are
 offered again to the new next hop, and the destination recognises a copy by its identity.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from holdfast.broker.entries.host_names import DEFAULT_HOST
 from holdfast.custody.forwarding import Forwarding
@@ -12,14 +12,16 @@ from holdfast.custody.hop.next_hop import NextHop
 from holdfast.custody.hop.sender import HopParts
 from holdfast.engine.due_times import DueTimes
 from holdfast.links.containment import Containment
+from holdfast.peering.routes import Routes
 from holdfast.peering.session_parts import SessionParts
 from holdfast.peering.sessions import Neighbour
 from holdfast.peers.users import Users
 from holdfast.settings.neighbours import NeighbourConfig
+from holdfast.settings.node import NodeConfig
 
 
 class NeighbourChanges:
-    """Adds, changes and removes neighbours of a node without a topology."""
+    """Adds, changes and removes neighbours, and has routing use the links and costs of the new topology."""
 
     def __init__(
         self,
@@ -32,6 +34,7 @@ class NeighbourChanges:
         containment: Containment,
         forwarding: Forwarding,
         *,
+        routing: Callable[[], Routes | None],
         nodes_left: Callable[[], None],
     ) -> None:
         """`nodes_left`: called when nodes may have left the network."""
@@ -43,30 +46,35 @@ class NeighbourChanges:
         self._users = users
         self._containment = containment
         self._forwarding = forwarding
+        self._routing = routing
         self._nodes_left = nodes_left
         self._dials = 0
         """The last number of a dial of a neighbour that was removed: it may be added again, and numbers grow."""
 
-    def take_up(self, wanted: Iterable[NeighbourConfig], routes: Iterable[tuple[str, str]]) -> None:
-        """Applies the new lists of neighbours and routes."""
-        configs = {config.name: config for config in wanted}
+    def take_up(self, new: NodeConfig) -> None:
+        """Applies the new lists of neighbours and routes, and the new topology if there is one."""
+        configs = {config.name: config for config in new.neighbours}
         for name in [name for name in self._neighbours if name not in configs]:
             self._remove(name)
         for name, config in configs.items():
-            neighbour = self._neighbours.get(name)
+            neighbour, kind = self._neighbours.get(name), new.kind_of_link(name)
             if neighbour is None:
-                self._add(config)
-            elif neighbour.config != config:
+                self._add(config, kind)
+            else:
                 neighbour.hop.hosts = frozenset((DEFAULT_HOST, *config.hosts))
-                neighbour.configure(config)
-        self._forwarding.change(dict(routes))
+                neighbour.configure(config, kind)
+        routing = self._routing()
+        if routing is None:
+            self._forwarding.change(dict(new.forwarding))
+        elif new.topology is not None:
+            routing.take_up(new, new.topology)
         self._forwarding.wake()
         self._nodes_left()
 
-    def _add(self, config: NeighbourConfig) -> None:
+    def _add(self, config: NeighbourConfig, kind: str | None) -> None:
         hop = self._next_hops[config.name] = NextHop(self._hop_parts, config.name, config.hosts)
         self._users.add_neighbour(config.name)
-        neighbour = self._neighbours[config.name] = Neighbour(self._session_parts, config, hop)
+        neighbour = self._neighbours[config.name] = Neighbour(self._session_parts, config, hop, kind)
         neighbour.dials = max(neighbour.dials, self._dials)
 
     def _remove(self, name: str) -> None:
@@ -75,6 +83,9 @@ class NeighbourChanges:
         self._dials = max(self._dials, neighbour.dials)
         for destination in list(neighbour.hop.senders):
             neighbour.hop.close(destination)
+        routing = self._routing()
+        if routing is not None:
+            routing.link_down(neighbour)
         self._due_times.remove(neighbour)
         self._containment.resting.pop(neighbour, None)
         self._users.remove_neighbour(name)

@@ -126,7 +126,8 @@ def _offer_in_turn(core: Parts, queue: Queue, readers: Iterable[Reader]) -> None
     """Offers a queue with many readers, as far as the turn's budget goes: to the shared consumers, to subscriptions,
     and to readers by sequence. Which of the three is first changes with each call. Among subscriptions, and among
     readers, those that waited the longest are first."""
-    parts: list[list[Cursor | Reader]] = [[queue.shared], [*queue.named.values()], [*readers]]
+    named = [cursor for cursor in queue.named.values() if cursor.consumers and cursor.has_ahead]
+    parts: list[list[Cursor | Reader]] = [[queue.shared], [*named], [*readers]]
     first = queue.offered_first = (queue.offered_first + 1) % len(parts)
     for part in chain(*parts[first:], *parts[:first]):
         if core.work.is_used_up:

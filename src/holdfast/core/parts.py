@@ -8,11 +8,14 @@ from collections.abc import Callable, Iterable, Sized
 from random import Random
 from uuid import UUID
 
+from holdfast.access.actions import RECEIVE
 from holdfast.access.current import CurrentAccess
 from holdfast.access.rules import NO_ACCESS
 from holdfast.amqp import connection as amqp
 from holdfast.broker import deletion
 from holdfast.broker.entries import entry
+from holdfast.broker.entries.address import TOPIC_PREFIX
+from holdfast.broker.entries.host_names import DEFAULT_HOST
 from holdfast.broker.entries.work import Work
 from holdfast.broker.queue import Queue
 from holdfast.core.driver_events import DriverEvents
@@ -282,7 +285,7 @@ class Parts:
         )  # fmt: skip
         self.bindings = BindingControl(
             config, store, clock, self.turns, self.room, self.neighbours, self.control_kinds, memory, life=wall_ms,
-            via=self.forwarding.via,
+            via=self.forwarding.via, permits=self._may_receive,
         )  # fmt: skip
         if isinstance(self.destination, MeasuredDestination) and self.rates.root is not None:
             self.destination.took = self.rates.root.took
@@ -307,7 +310,8 @@ class Parts:
             self.next_hops, self.hop_progress.stored, None if self.rates.root is None else self.rates.root.credit,
         )  # fmt: skip
         for item in config.neighbours:
-            self.neighbours[item.name] = Neighbour(self.session_parts, item, self.next_hops[item.name])
+            hop, kind = self.next_hops[item.name], config.kind_of_link(item.name)
+            self.neighbours[item.name] = Neighbour(self.session_parts, item, hop, kind)
 
     def _build_endpoints(self, access: CurrentAccess | None) -> Endpoints:
         """Clients' links, links between queues, and the changes of the configuration. `access`: the rules of the
@@ -356,7 +360,7 @@ class Parts:
             queue_links=self.queue_links,
             neighbours=NeighbourChanges(
                 self.neighbours, self.next_hops, self.hop_parts, self.session_parts, self.due_times, self.users,
-                self.containment, self.forwarding, nodes_left=self._nodes_may_have_left,
+                self.containment, self.forwarding, routing=lambda: self.routing, nodes_left=self._nodes_may_have_left,
             ),
             bindings=self.bindings, doors=lambda: self.doors, is_stopping=lambda: self.stopping,
             routed=lambda: () if self.routing is None else self.routing.costs,
@@ -481,11 +485,16 @@ class Parts:
 
     def _publish_by(self, config: NodeConfig) -> None:
         """Sets the accounts by which neighbours' messages are published; access rules apply to accounts."""
+        self.accounts = accounts = {item.name: item.account for item in config.neighbours}
         if config.access.rules:
-            accounts = {item.name: item.account for item in config.neighbours}
             self.destination.fault_of = Publishing(self.catalog, self.authoriser, accounts, self.audit).fault_of
         else:
             self.destination.fault_of = no_message
+
+    def _may_receive(self, neighbour: str, topic: str) -> bool:
+        """Whether the neighbour may have the messages of the topic sent to it."""
+        who = self.accounts.get(neighbour)
+        return self.authoriser.authorise(who, RECEIVE, TOPIC_PREFIX + topic, host=DEFAULT_HOST) is None
 
     # ------------------------------------------------------------------------------------------------ routing
 
@@ -524,7 +533,7 @@ class Parts:
         """Deletes a queue that no link uses, with everything that is kept for it. Requests that wait for a purge of it
         are answered."""
         self.jobs.forget(queue)
-        self.work.rebound[queue] = None
+        self.work.rebound.setdefault(queue, {})
         self.catalog.delete(queue)
         self.forget_queue(queue)
         deletion.part(queue)

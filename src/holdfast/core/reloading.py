@@ -65,6 +65,8 @@ class Reloading:
         self._is_stopping = is_stopping
         self._asked: list[Later] = []
         """The requests that the next reading answers."""
+        self._told_open = False
+        self._tell_rights()
 
     def ask(self) -> Later:
         """Requests a reload. Refused if too many wait, or while the node stops."""
@@ -95,6 +97,13 @@ class Reloading:
         if restart:
             self._log.write("WARNING", f"reload: from the next start on: {'; '.join(restart)}")
         self._answer(Answer(200, "OK", {"changed": list(changed), "restart": list(restart)}, stored=True))
+
+    def _tell_rights(self) -> None:
+        """Logs it when users may do everything: rights do not come with logins."""
+        is_open = self._access is not None and self.config.has_users and not self.config.access.rules
+        if is_open and not self._told_open:
+            self._log.write("INFO", "every user may do everything, as there is no [[access]] (docs/security.md)")
+        self._told_open = is_open
 
     def _refuse(self, problem: str) -> None:
         self._outbox.put(events.ConfigDecided(accepted=False, config=self.config))
@@ -132,14 +141,17 @@ class Reloading:
     def _carry_out(self, before: NodeConfig, config: NodeConfig) -> None:
         differs = _nobody if self._access is None else self._access.change(config.access)
         self._publish_by(config)
-        if (before.neighbours, before.forwarding) != (config.neighbours, config.forwarding):
-            self._neighbours.take_up(config.neighbours, config.forwarding)
-        if (before.users, before.access, before.neighbours) != (config.users, config.access, config.neighbours):
+        ways = ("neighbours", "forwarding", "topology", "roles")
+        if any(getattr(before, field) != getattr(config, field) for field in ways):
+            self._neighbours.take_up(config)
+        doors = ("users", "access", "neighbours", "topology")
+        if any(getattr(before, field) != getattr(config, field) for field in doors):
             self._doors().configure(config, differs)
         if before.subscriptions != config.subscriptions:
             self._subscriptions.take_up(config.subscriptions)
         self._queue_links.take_up(config.links)
         self._bindings.configure(config)
+        self._tell_rights()
 
 
 def _nobody(user: str | None, host: str) -> bool:

@@ -6,13 +6,12 @@ rejects.
 
 from collections.abc import Container
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from holdfast.amqp.connection import Deliveries, Delivery, Receiver
-from holdfast.amqp.effort import HEAD_BYTES_FREE
+from holdfast.amqp.effort import HEAD_BYTES_FREE, TAKEN
 from holdfast.amqp.message.expiry import expiry_of_whole
-from holdfast.amqp.message.framing import data_starts, fault
-from holdfast.amqp.message.message import BARE_STARTS, Sections, split
+from holdfast.amqp.message.message import Sections, split
 from holdfast.amqp.wire import conditions
 from holdfast.amqp.wire.extensions import NUMBER
 from holdfast.amqp.wire.performatives import Error, TransactionalState
@@ -20,7 +19,6 @@ from holdfast.amqp.wire.types import Symbol
 from holdfast.broker.bands import PRIORITY_MOST
 from holdfast.broker.dropping import make_room
 from holdfast.broker.entries import annotate, delays, entry
-from holdfast.broker.entries.annotate import VIEWED_BYTES
 from holdfast.broker.message_records import record_message
 from holdfast.broker.queue import Queue
 from holdfast.broker.stored.producers import Producer
@@ -32,6 +30,7 @@ from holdfast.endpoints.addresses.dynamic_nodes import DynamicNodes
 from holdfast.endpoints.addresses.resolver import Resolver
 from holdfast.endpoints.admission import Admission, Offered, full_text
 from holdfast.endpoints.overtaking import OVERTAKEN_MAX, OvertakingIntake, band_of
+from holdfast.endpoints.plain_runs import PlainRuns
 from holdfast.endpoints.publishers import Publishers
 from holdfast.endpoints.spreading import BRANCH_EFFORT, LEARNS, NOWHERE, Branch, Spreading
 from holdfast.endpoints.transactions.transactional_work import TransactionalWork
@@ -49,8 +48,6 @@ from holdfast.state.catalog import Catalog
 from holdfast.state.room import Room
 from holdfast.state.turns import Turns
 
-ASKED_IN_RUNS: Final = 4
-"""Subscriptions of a topic up to which a run of messages is published as one."""
 TRANSACTION_CREDIT: Final = 64
 """Credit at a full queue for a connection with an open transaction: its messages may fit if the transaction also takes
 some."""
@@ -61,39 +58,6 @@ ENTRY_OVERHEAD: Final = 512
 
 WAITS: Final = "waits"
 """The result for a message that waits for room."""
-
-PLAIN_HEADERS_MAX: Final = 64
-"""Different headers that a link remembers."""
-
-
-class PlainHeader(NamedTuple):
-    """A header that an entry keeps in its fixed part. `encoded`: as it was sent; `starts`: how payloads with it
-    begin."""
-
-    encoded: bytes
-    starts: tuple[bytes, ...]
-    durable: bool
-    priority: int
-
-    def head(self, heads: dict[bytes, bytes], wall_ms: int, message_format: int) -> bytes:
-        """The part of an entry before its bare message; `heads` has those of this run."""
-        head = heads.get(self.encoded)
-        if head is None:
-            head = heads[self.encoded] = entry.plain_head(self.durable, self.priority, wall_ms, message_format)
-        return head
-
-
-NO_PLAIN_HEADER: Final = PlainHeader(b"", (), False, entry.PRIORITY_DEFAULT)
-
-
-def header_of(payload: bytes) -> bytes | None:
-    """The header section (§3.2.1) at the beginning of a payload, in the usual encoding; b"" if it has none; None if
-    only the codec can tell."""
-    if payload[:3] != b"\x00\x53\x70":
-        return b"" if payload[:2] == b"\x00\x53" else None
-    if payload[3:4] != b"\xc0":
-        return None
-    return payload[: 5 + payload[4]] if len(payload) > 4 else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,16 +112,8 @@ class ProducerLink(OvertakingIntake):
         self.unknown = unknown
         self.producer = producer
         self._offered = Offered()
-        self._plain = NO_PLAIN_HEADER
-        """The header of the last message."""
-        self._plain_headers: dict[bytes, PlainHeader] = {}
-        """The headers of earlier messages, by their encoding."""
+        self._plain = PlainRuns(parts.limits.annotation_bytes_max)
         parts.links.producers_of(queue)[self] = None
-
-    @property
-    def _asks_many(self) -> bool:
-        """Whether each of its messages needs work beyond its bytes, so that a run of them is not stored as one."""
-        return isinstance(self.queue, Topic) and self.queue.asked_for_each > ASKED_IN_RUNS
 
     @property
     def _tells_publisher(self) -> bool:
@@ -274,34 +230,11 @@ class ProducerLink(OvertakingIntake):
             or self.destination
             or self.unknown
             or self._subject
-            or self._asks_many
             or self._tells_publisher
             or self._is_spread
             or parts.config.telemetry_messages
         ):
-            plain = self._plain
-            at, starts = len(plain.encoded), plain.starts
-            wall_ms, message_format = parts.clock.wall_ms, run.message_format
-            heads: dict[bytes, bytes] = {}
-            head = plain.head(heads, wall_ms, message_format)
-            values = []
-            length, whole = -1, starts
-            for payload in payloads:
-                if len(payload) != length or not payload.startswith(whole):
-                    if not payload.startswith(starts):
-                        plain = self._plain_of(payload)
-                        at, starts, length = len(plain.encoded), plain.starts, -1
-                        head = plain.head(heads, wall_ms, message_format)
-                    if len(payload) != length:
-                        length = len(payload)
-                        whole = data_starts(plain.encoded, length) if starts else ()
-                    if not payload.startswith(whole) and (
-                        not payload.startswith(starts) or fault(payload, at) or expiry_of_whole(payload, at)
-                    ):
-                        break
-                # A slice of a large one would be one more copy of it.
-                values.append(head + payload[at:] if len(payload) < VIEWED_BYTES else head + memoryview(payload)[at:])
-            self._plain = plain
+            values = self._plain.values(payloads, parts.clock.wall_ms, run.message_format)
             stored_bytes = sum([len(value) for value in values])
             size = stored_bytes - len(values) * entry.FIXED_BYTES
             lowest = PRIORITY_MOST if queue.bands is None else self._came(values)
@@ -310,8 +243,12 @@ class ProducerLink(OvertakingIntake):
                 and queue.fits_all(len(values), size, lowest)
                 and parts.room.has(stored_bytes + len(values) * ENTRY_OVERHEAD)
             ):
-                queue.append_all(values, size)
                 taken = len(values)
+                if isinstance(queue, Topic):
+                    taken, asked = queue.append_some(values, TAKEN)
+                    self.peer.amqp.took(asked)
+                else:
+                    queue.append_all(values, size)
                 if not run.settled:
                     parts.turns.gathered.arrived_all(self, run.first_id, taken)
                 parts.links.refills[self] = None
@@ -328,38 +265,6 @@ class ProducerLink(OvertakingIntake):
             for priority in {highest, entry.PRIORITY_DEFAULT} & {*priorities}:
                 self.queue.bands.came(priority, self.parts.clock.now)
         return min(priorities, default=0)
-
-    def _plain_of(self, payload: bytes) -> PlainHeader:
-        """The header before a bare message, if it is plain; parsed once and remembered."""
-        headers = self._plain_headers
-        encoded = header_of(payload)
-        known = None if encoded is None else headers.get(encoded)
-        if known is not None and payload.startswith(known.starts):
-            return known
-        found = self._learn(payload)
-        if encoded is not None and encoded == found.encoded and found.starts:
-            if len(headers) >= PLAIN_HEADERS_MAX:
-                headers.clear()
-            headers[encoded] = found
-        return found
-
-    def _learn(self, payload: bytes) -> PlainHeader:
-        try:
-            sections = split(payload, self.parts.limits.annotation_bytes_max)
-        except RemoteProtocolError:
-            return NO_PLAIN_HEADER
-        header = sections.header
-        if sections.annotations[1] or sections.delivery_annotations is not None:
-            return NO_PLAIN_HEADER
-        if header is not None and header.ttl is not None:
-            return NO_PLAIN_HEADER
-        encoded = payload[: sections.bare]
-        return PlainHeader(
-            encoded,
-            tuple([encoded + code for code in BARE_STARTS]),
-            header is not None and header.durable,
-            entry.PRIORITY_DEFAULT if header is None else header.priority,
-        )
 
     def _read(self, payload: bytes, *, later: bool = False) -> tuple[Sections, annotate.Annotations, Any]:
         """The message's sections, the annotations that are kept, and its producer's number as it was sent;
@@ -452,7 +357,7 @@ class ProducerLink(OvertakingIntake):
             identity = None if self.destination is None else parts.identities.next(self.destination)
             value = self._pack(delivery, sections, notes, identity, large=large)
         if isinstance(queue, Topic):
-            self.peer.amqp.took(queue.asked_for_each)
+            self.peer.amqp.took(queue.asked)
         if branches:
             parts.spreading.spread(queue, branches, value)
         if fits:

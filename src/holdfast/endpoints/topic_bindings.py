@@ -1,13 +1,13 @@
 """Passes the bindings of this node's topics to federation, and answers attaches that wait for a confirmation
 (docs/federation.md, docs/adr/0082).
 
-Rules of this file: the bindings of a topic are passed as a whole, from the subscriptions that exist at the end of the
-turn: a change that is reverted within a turn is not passed on, and nothing is withdrawn before its replacement. The
-attach of a receiver that requests a confirmation is answered with it.
+Rules of this file: what changed is passed at the end of the turn, from the subscriptions that exist then: a change that
+is reverted within a turn is not passed on, and nothing is withdrawn before its replacement. The attach of a receiver
+that requests a confirmation is answered with it.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Set
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -24,6 +24,7 @@ from holdfast.broker.subjects import ANY
 from holdfast.broker.topic import Topic
 from holdfast.endpoints.addresses.link_refusal import Refusal
 from holdfast.endpoints.stored_answers import Told
+from holdfast.endpoints.topic_rows import Subscription, TopicRows
 from holdfast.federation.confirming import Answer
 from holdfast.federation.federation import Federation
 from holdfast.federation.predicates import travelling
@@ -86,6 +87,8 @@ class TopicBindings:
         self._told_to: tuple[Federation, int] | None = None
         """The federation to which bindings were last passed, and its revision then."""
         self._spread: set[str] = set()
+        self._known: dict[str, TopicRows | None] = {}
+        """What was passed of each topic of `_spread`; None if it does not exist."""
         self._travelling: dict[str, str | None] = {}
         self._asking: list[Asking] = []
         """Attaches of this turn."""
@@ -111,18 +114,16 @@ class TopicBindings:
             self._travelling[condition] if condition else None,
         )
 
-    def _rows(self, topic: Topic) -> set[Row]:
-        return {self.row_of(selector) for selector in topic.wanted()}
-
     def _all(self) -> Iterator[tuple[str, Iterable[Row]]]:
         """All bindings of each federated topic, when federation begins."""
         federation = self._bindings.federation
         for name in sorted(federation.spread()) if federation is not None else ():
             yield name, self._rows_of(name)
 
-    def _rows_of(self, name: str) -> set[Row]:
+    def _rows_of(self, name: str) -> Set[Row]:
+        """All bindings of a topic, worked out anew."""
         topic = self._catalog.find(DEFAULT_HOST, TOPIC_PREFIX + name)
-        return self._rows(topic) if isinstance(topic, Topic) else set()
+        return TopicRows(topic, self.row_of).rows if isinstance(topic, Topic) else frozenset()
 
     def tell(self) -> None:
         """Called at the end of a turn: passes changed bindings, and requests the confirmations that attaches wait
@@ -133,20 +134,38 @@ class TopicBindings:
             for asking in self._take_asking():
                 asking.answer(_told(asking.link))
             return
-        told_to, self._told_to = self._told_to, (federation, federation.revision)
-        changed = dict.fromkeys(name for name in map(federated_name, rebound) if name is not None)
+        told_to, now = self._told_to, (federation, federation.revision)
+        self._told_to = None  # until all is passed: after a failure everything is
         if told_to is None or told_to[0] is not federation:
+            self._known.clear()
+        if told_to != now:
             self._spread = federation.spread()
-            changed = dict.fromkeys(sorted(self._spread))
-        elif told_to[1] != federation.revision:
-            before, self._spread = self._spread, federation.spread()
-            changed |= dict.fromkeys(sorted(self._spread - before))
-        for name in changed:
-            if name in self._spread:
-                self._bindings.bind(name, self._rows_of(name))
+            self._known = {name: known for name, known in self._known.items() if name in self._spread}
+            for name in sorted(self._spread - self._known.keys()):
+                self._tell_all(name)
+        for queue, subscriptions in rebound.items():
+            of = federated_name(queue)
+            if of is not None and of in self._spread:
+                self._tell_changed(of, queue, subscriptions)
+        self._told_to = now
         for asking in self._take_asking():
             self._ask(asking)
         self._tell_answers()
+
+    def _tell_all(self, name: str) -> None:
+        """Passes all bindings of a topic."""
+        topic = self._catalog.find(DEFAULT_HOST, TOPIC_PREFIX + name)
+        known = TopicRows(topic, self.row_of) if isinstance(topic, Topic) else None
+        self._bindings.bind(name, () if known is None else known.rows)
+        self._known[name] = known
+
+    def _tell_changed(self, name: str, queue: Queue, subscriptions: Iterable[Subscription]) -> None:
+        """Passes what changed of a topic; everything if it is another than before."""
+        known = self._known.get(name)
+        if known is None or known.topic is not queue:
+            self._tell_all(name)
+        else:
+            self._bindings.rebind(name, *known.change(subscriptions))
 
     def told(self) -> Iterator[tuple[str, frozenset[Row], frozenset[Row]]]:
         """For each federated topic: its name, its subscriptions' bindings, and the bindings that federation has.
@@ -155,7 +174,7 @@ class TopicBindings:
         if federation is None or self.is_due:
             return
         for name in self._spread:
-            yield name, frozenset(self._rows_of(name)), federation.bindings.get(name, frozenset())
+            yield name, frozenset(self._rows_of(name)), frozenset(federation.bindings.get(name, ()))
 
     def undo(self, undone: Undone) -> None:
         """Undoes those turns: their topics are passed again, with the bindings of that time."""

@@ -16,7 +16,6 @@ from holdfast.federation.idle import LOOKED_MIN, idle
 from holdfast.federation.index import Asks, unasked
 from holdfast.federation.keeping import Sets, Write
 from holdfast.federation.messages import (
-    DYNAMIC,
     Change,
     Claim,
     Compare,
@@ -30,14 +29,15 @@ from holdfast.federation.messages import (
     read,
     write,
 )
+from holdfast.federation.modes import DYNAMIC
 from holdfast.federation.neighbour import Neighbour
 from holdfast.federation.own import Own
-from holdfast.federation.parents import Routes, reached
+from holdfast.federation.parents import Routes, both_ways, reached
 from holdfast.federation.relaying import Choice, Relays, tagged
 from holdfast.federation.rows import LIFE_HIGH, RELAY, VERSION_HIGH, VOID, Row, Stamp, text_hash
 from holdfast.federation.serving import PartsCache
 from holdfast.federation.sets import Edition, Held, Key, is_sound, make, stamped, substitute
-from holdfast.federation.settings import Bounds, Entry, check_entries
+from holdfast.federation.settings import Bounds, Entry, check_entries, federates
 from holdfast.federation.standing import Standing, standing
 from holdfast.federation.taking import voided
 
@@ -79,13 +79,15 @@ class Federation:
         """With how many topics of its own."""
         self._gone = VOID
         """The highest stamp of own sets that are not held any more: one that comes back goes on behind it."""
-        self.bindings: dict[str, frozenset[Row]] = {}
+        self.bindings: dict[str, set[Row]] = {}
         self.revision = 0
         """Increases with everything that may change `spread`."""
         self.relays = Relays()
         self.reachable: set[str] = set()
-        self.forwarded: dict[str, tuple[tuple[str, str], ...]] = {}
-        """Neighbour → the topics and modes that we forward to it, as sent in a Federate message."""
+        self.forwarded: dict[str, Federate] = {}
+        """By neighbour: what we forward to it, and what we ask it for."""
+        self._asked: set[str] = set()
+        """Topics that neighbours are asked for."""
         self.neighbours: dict[str, Neighbour] = {}
         self.following = Following(name, bounds, self.sets)
         self.parents = self.following.parents
@@ -112,6 +114,7 @@ class Federation:
 
     @property
     def entries(self) -> tuple[Entry, ...]:
+        """Those by which messages go to a neighbour."""
         return self.following.entries
 
     @property
@@ -122,9 +125,9 @@ class Federation:
         """Sets the `[[federation]]` entries. Raises ConfigError."""
         entries = tuple(entries)
         check_entries(entries, self.name)
-        self.following.entries, self.relays, self.forwarded = entries, Relays(entries), {}
-        for entry in entries:
-            self.forwarded[entry.neighbour] = (*self.forwarded.get(entry.neighbour, ()), (entry.topic, entry.mode))
+        self.relays, self.forwarded = Relays(entries), federates(entries)
+        self.following.entries = tuple(entry for entry in entries if entry.goes)
+        self._asked = {entry.topic for entry in entries if entry.comes}
         self.revision += 1
         for topic in dict.fromkeys([*self.own, *(entry.topic for entry in entries)]):
             self._refresh_own(topic)
@@ -137,7 +140,7 @@ class Federation:
         """Topics whose bindings at this node matter to others: in entries of this node or of a neighbour, or
         followed."""
         told = (topic for neighbour in self.neighbours.values() for topic in neighbour.modes)
-        return {*self.own, *(entry.topic for entry in self.entries), *told}
+        return {*self.own, *(entry.topic for entry in self.entries), *told, *self._asked}
 
     def spreads(self, topic: str) -> bool:
         """Whether a message of the topic may need to go to another node."""
@@ -145,8 +148,19 @@ class Federation:
 
     def bind(self, topic: str, rows: Iterable[Row], now: float) -> None:
         """All that this node's clients want of a topic."""
-        self.bindings[topic] = frozenset(rows)
+        self.bindings[topic] = set(rows)
         self._refresh_own(topic)
+        self.settle(now)
+
+    def rebind(self, topic: str, add: Collection[Row], remove: Collection[Row], now: float) -> None:
+        """What changed of it; it costs what changed. None of these rows has bits, as those of static entries have."""
+        bindings = self.bindings.setdefault(topic, set())
+        bindings.difference_update(remove)
+        bindings.update(add)
+        if topic in self.own:
+            self.own[topic].change(add, remove)
+        else:
+            self._refresh_own(topic)
         self.settle(now)
 
     def _announce(self, topic: str) -> None:
@@ -157,8 +171,8 @@ class Federation:
 
     def _release(self) -> None:
         """Removes topics that nobody needs, with their sets."""
-        waiting = {bind.topic for bind in self.confirming.binds.values()}
-        for topic in idle(self.own, self.entries, self.neighbours.values(), waiting):
+        awaited = {bind.topic for bind in self.confirming.binds.values()} | self._asked
+        for topic in idle(self.own, self.entries, self.neighbours.values(), awaited):
             held = self.sets.current(Key(self.name, topic))
             if held is not None and (held.rows or held.edges):
                 continue  # they are withdrawn first
@@ -174,20 +188,13 @@ class Federation:
     def _refresh_own(self, topic: str) -> None:
         own = self.own.setdefault(topic, Own())
         relayed = frozenset(Row(pattern, None, RELAY) for pattern in self.relays.patterns(topic))
-        rows = self.bindings.get(topic, frozenset()) | relayed
-        if rows != own.rows:
-            own.rows = rows
+        own.want(relayed.union(self.bindings.get(topic, ())))
         own.edges = self.following.edges(topic)
 
     def route(self, routes: Routes, now: float) -> None:
         """Takes the routes that routing has computed."""
         self.following.routes = routes
-        both: dict[str, set[str]] = {}
-        for start, ends in routes.up.items():
-            for end in ends:
-                both.setdefault(start, set()).add(end)
-                both.setdefault(end, set()).add(start)
-        self.reachable = reached(self.name, both)
+        self.reachable = reached(self.name, both_ways(routes))
         self._rerouted = True
         self._standings.update(self.own)
         self.settle(now)
@@ -251,8 +258,7 @@ class Federation:
     def undone(self, now: float) -> None:
         """The current turn is undone, except for what a commit under way contains. What neighbours have sent since is
         requested again at once."""
-        gone = self.sets.undo()
-        if not gone:
+        if not (gone := self.sets.undo()):
             return
         for key in gone:
             self.nonces.pop(key, None)
@@ -290,8 +296,8 @@ class Federation:
         neighbour = self.neighbours[name]
         serving, taking = neighbour.serving, neighbour.taking
         match message:
-            case Federate(rows):
-                neighbour.modes = dict(rows)
+            case Federate(rows, asks):
+                neighbour.modes, neighbour.asks = dict(rows), asks
                 self.revision += 1
                 serving.federate(frozenset(topic for topic, mode in rows if mode == DYNAMIC))
                 if len(self.own) >= self._look_for_idle:
@@ -388,11 +394,10 @@ class Federation:
 
     def take(self, name: str, credit: int, now: float) -> list[dict[str, Any]]:
         """Control messages for a neighbour; all of them must be sent, in this order."""
-        neighbour = self.neighbours.get(name)
+        neighbour, federate = self.neighbours.get(name), self.forwarded.get(name, Federate(()))
         messages: list[dict[str, Any]] = []
-        rows = self.forwarded.get(name, ())
         while neighbour is not None and credit - len(messages) > CREDIT_KEPT:
-            message = neighbour.next(rows, self.sets, self.cache, self._standing, now)
+            message = neighbour.next(federate, self.sets, self.cache, self._standing, now)
             if message is None:
                 break
             messages.append(write(message, neighbour.said))
@@ -551,8 +556,7 @@ class Federation:
                 continue
             new = own.next(held, now, bounds.keys_max, bounds.rows_max, bounds.summary_bytes_s)
             if new is None and found is None:
-                life, version = held.stamp
-                new = stamped(held, Stamp(life, version + 1))  # who asks for it is told that there is nothing
+                new = stamped(held, Stamp(held.stamp.life, held.stamp.version + 1))  # that there is nothing is told
             if new is not None:
                 self.sets.put(key, new)
 
@@ -593,4 +597,4 @@ class Federation:
     def _may_pass_on(self, key: Key) -> bool:
         """Whether the set's origin may have static entries: rows that stand for others do not tell."""
         held = self.sets.current(key)
-        return held is not None and held.marked > 0
+        return held is not None and bool(held.marked)

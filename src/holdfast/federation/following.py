@@ -7,7 +7,8 @@ stays for `keep_s`. Source: docs/adr/0079.
 from collections.abc import Collection, Iterable
 
 from holdfast.federation.keeping import Sets
-from holdfast.federation.messages import DYNAMIC, FOLLOWED_MAX
+from holdfast.federation.messages import FOLLOWED_MAX
+from holdfast.federation.modes import DYNAMIC
 from holdfast.federation.parents import Routes, Ways, reached, ways
 from holdfast.federation.sets import Key
 from holdfast.federation.settings import Bounds, Entry

@@ -17,10 +17,10 @@ are left."""
 
 
 def idle(
-    own: Mapping[str, Own], entries: Iterable[Entry], neighbours: Iterable[Neighbour], waiting: Iterable[str]
+    own: Mapping[str, Own], entries: Iterable[Entry], neighbours: Iterable[Neighbour], awaited: Iterable[str]
 ) -> list[str]:
-    """The topics that may be removed. `waiting`: topics with waiting binds."""
+    """The topics that may be removed. `awaited`: topics with waiting binds, and those that neighbours are asked for."""
     needed = {entry.topic for entry in entries}
     needed.update(topic for neighbour in neighbours for topic in neighbour.modes)
-    needed.update(waiting)
+    needed.update(awaited)
     return [topic for topic, one in own.items() if not (one.rows or one.edges or topic in needed)]

@@ -5,13 +5,13 @@ turn has (`current`). A refused commit leaves everything as it was before. What 
 `Drop`, whose values the AMQP codec can write.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from typing import Any, Final, NamedTuple
 
 from holdfast.amqp.wire.types import Ulong
 from holdfast.federation.index import Index
 from holdfast.federation.rows import Row, Stamp, row_hash
-from holdfast.federation.sets import Held, Key, make, substitute
+from holdfast.federation.sets import Held, Key, difference, make, substitute
 
 SET: Final = "set"
 ROW: Final = "row"
@@ -125,7 +125,6 @@ class Sets:
         self.staged[key] = None
 
     def _note(self, key: Key, old: Held | None, new: Held | None) -> None:
-        before, after = (held.rows if held is not None else frozenset() for held in (old, new))
         self.bytes += (new.bytes if new is not None else 0) - (old.bytes if old is not None else 0)
         if new is None:
             self._by_topic.get(key.topic, {}).pop(key.origin, None)
@@ -136,11 +135,9 @@ class Sets:
         if old is None or new is None or old.edges != new.edges:
             self.touched.add(key.topic)
         index = self._indexes.get(key.topic)
-        if index is not None and before != after:
-            gone = before - after
-            again = {(row.pattern, row.predicate) for row in gone}
-            kept = (row for row in after & before if (row.pattern, row.predicate) in again) if gone else ()
-            index.change(key.origin, (*(after - before), *kept), gone)
+        if index is not None:
+            add, remove = difference(old, new)
+            index.change(key.origin, (*add, *_kept(new, remove)), remove)
 
     # ------------------------------------------------------------------------------------------------ the disk
 
@@ -215,14 +212,28 @@ class Sets:
         self.rebuild()
 
 
+def _kept(new: Held | None, gone: Collection[Row]) -> Iterator[Row]:
+    """The rows of `new` that differ from one that is gone in bits alone."""
+    if new is None or not gone:
+        return
+    alike = {(row.pattern, row.predicate) for row in gone}
+    for pattern, predicate in alike:
+        row = Row(pattern, predicate)
+        if row in new.rows:
+            yield row
+    for row in new.marked:
+        if (row.pattern, row.predicate) in alike:
+            yield row
+
+
 def _difference(key: Key, old: Held | None, new: Held | None) -> Iterator[Write]:
-    before, after = (held.rows if held is not None else frozenset() for held in (old, new))
     if new is None:
         yield Drop((SET, *key))
     else:
         head = [Ulong(new.stamp.life), Ulong(new.stamp.version), new.is_whole, Ulong(new.taken), *sorted(new.edges)]
         yield Put((SET, *key), head)
-    for row in before - after:
+    add, remove = difference(old, new)
+    for row in remove:
         yield Drop((ROW, *key, f"{row_hash(row):016x}"))
-    for row in after - before:
+    for row in add:
         yield Put((ROW, *key, f"{row_hash(row):016x}"), [row.pattern, row.predicate, Ulong(row.bits)])

@@ -12,6 +12,7 @@ from holdfast.amqp.wire.types import Ulong
 from holdfast.broker.subjects import Pattern
 from holdfast.errors import ConfigError
 from holdfast.federation.aliases import Heard, Malformed, Said
+from holdfast.federation.modes import MODES, TOPICS_MAX, Ask, read_asks, write_asks
 from holdfast.federation.rows import BITS_END, DIGEST_END, HASH_DIGITS, STAMP_END, VOID, Row, Stamp
 from holdfast.federation.sets import BRANCHING, Edition, Key
 from holdfast.schema import is_whole_within
@@ -25,22 +26,18 @@ LIST_MAX: Final = 250
 """Rows of a `follow`, names of a `stored`."""
 
 EDGES_MAX: Final = 250
-TOPICS_MAX: Final = 256
 TRACE_MAX: Final = 64
 PREDICATE_BYTES_MAX: Final = 1_024
 FOLLOWED_MAX: Final = 20_000
 """Sets that one neighbour takes from us; the count in a `compare`."""
 
-DYNAMIC: Final = "dynamic"
-STATIC: Final = "static"
-PUSH: Final = "push"
-MODES: Final = (DYNAMIC, STATIC, PUSH)
-
 
 class Federate(NamedTuple):
-    """What the sender forwards to the receiver: (topic, mode). The whole list each time."""
+    """What the sender forwards to the receiver: (topic, mode), and what it asks the receiver to forward to it. The
+    whole lists each time."""
 
     rows: tuple[tuple[str, str], ...]
+    asks: tuple[Ask, ...] = ()
 
 
 class Follow(NamedTuple):
@@ -134,8 +131,10 @@ KINDS: Final = ("federate", "follow", "compare", "change", "parts", "rows", "sto
 def write(message: Message, said: Said) -> dict[str, Any]:
     """The fields of a control message. Aliases that it assigns stay assigned, so the message must be sent."""
     match message:
-        case Federate(rows):
-            return {"kind": "federate", "rows": [[said.write(topic), mode] for topic, mode in rows]}
+        case Federate(rows, asks):
+            told = [[said.write(topic), mode] for topic, mode in rows]
+            asked = {"asks": write_asks(asks, said)} if asks else {}
+            return {"kind": "federate", "rows": told, **asked}
         case Follow(rows, stop, whole):
             return {
                 "kind": "follow",
@@ -227,7 +226,7 @@ def _read_federate(fields: dict[Any, Any], heard: Heard) -> Federate:
         if not isinstance(row, list) or len(row) != 2 or not isinstance(row[1], str) or row[1] not in MODES:
             raise Malformed(f"invalid row of federate; expected a topic and one of {', '.join(MODES)}")
         rows.append((heard.read("a topic", row[0]), str(row[1])))
-    return Federate(tuple(rows))
+    return Federate(tuple(rows), read_asks(fields.get("asks"), heard))
 
 
 def _read_follow(fields: dict[Any, Any], heard: Heard) -> Follow:

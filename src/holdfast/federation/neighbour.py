@@ -10,6 +10,7 @@ from typing import Final
 from holdfast.federation.aliases import Heard, Said
 from holdfast.federation.keeping import Sets
 from holdfast.federation.messages import Change, Claim, Compare, Federate, Follow, Message, PartsOf, Reset
+from holdfast.federation.modes import Ask
 from holdfast.federation.rows import Stamp
 from holdfast.federation.serving import PartsCache, Serving
 from holdfast.federation.sets import Key
@@ -38,6 +39,8 @@ class Neighbour:
         self.serving = Serving(name)
         self.taking = Taking(name, bounds.rows_max, bounds.bytes_max)
         self.modes: dict[str, str] = {}
+        self.asks: tuple[Ask, ...] | None = None
+        """All that it asks us to forward, if it has said so since this was last taken."""
         self.federate_due = True
         self.compare_due = False
         self.again_due = False
@@ -62,6 +65,10 @@ class Neighbour:
             looked_at = 0 if held is None or cache.has(message.key, held) else len(held.rows)
         return 1 + looked_at // ROWS_A_UNIT
 
+    def take_asks(self) -> tuple[Ask, ...] | None:
+        asks, self.asks = self.asks, None
+        return asks
+
     def say_again(self) -> None:
         """Sends the neighbour everything again; it answers with what differs."""
         self.taking.say_again()
@@ -78,13 +85,11 @@ class Neighbour:
     def next_deadline(self) -> float | None:
         return next(iter(self.later.values()), None)
 
-    def next(
-        self, rows: tuple[tuple[str, str], ...], sets: Sets, cache: PartsCache, of: Standing, now: float
-    ) -> Message | None:
-        """The next message; None if there is none. `rows`: what we forward to it."""
+    def next(self, federate: Federate, sets: Sets, cache: PartsCache, of: Standing, now: float) -> Message | None:
+        """The next message; None if there is none. `federate`: what we forward to it, and ask it for."""
         if self.federate_due:
             self.federate_due = False
-            return Federate(rows)
+            return federate
         message: Message | None = self.taking.follow(sets.stored)
         if message is None:
             message = self._upwards_and_down(sets)

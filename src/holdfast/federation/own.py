@@ -4,7 +4,7 @@ Rules of this file: additions are announced first, removals last; a version fits
 becomes several. Source: docs/adr/0079.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Set
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
@@ -12,8 +12,9 @@ from typing import Final
 from holdfast.broker.subjects import ANY, ONE
 from holdfast.federation.messages import BYTES_MAX, ROWS_MAX
 from holdfast.federation.rows import RELAY, WIDE, Row, Stamp, covers
-from holdfast.federation.sets import Held, changed
+from holdfast.federation.sets import Held, changed, difference
 from holdfast.federation.summaries import stands_for, summary
+from holdfast.federation.wanted import Wanted
 
 COVERING_MAX: Final = 256
 """The maximum number of rows with wildcards that are checked whether they cover another row."""
@@ -26,31 +27,52 @@ SUMMARY_GAP_S: Final = 0.5
 
 @dataclass(slots=True)
 class Own:
-    """`rows`: the bindings to announce; `edges`: the neighbours to which the topic is forwarded."""
+    """`edges`: the neighbours to which the topic is forwarded."""
 
-    rows: frozenset[Row] = frozenset()
     edges: frozenset[str] = frozenset()
     since: dict[Row, Stamp] = field(default_factory=dict)
     """Row on disk → the version since which it has been there continuously, in this life."""
-    _summary: tuple[frozenset[Row], frozenset[Row]] | None = None
+    _wanted: Wanted = field(default_factory=Wanted)
+    """The bindings to announce."""
+    _wide: frozenset[Row] | None = None
+    """The summary, while exact rows follow it."""
+    _unlooked: list[Row] = field(default_factory=list)
+    """Rows that came since it was last known to cover all."""
     _budget: float = 0.0
     """The bytes of exact rows that may follow a summary now."""
     _budget_at: float = 0.0
-    _looked: tuple[frozenset[Row], frozenset[str], Held, float] | None = None
-    """The rows, edges and set for which there was nothing to announce, and until when this is valid."""
+    _looked: tuple[int, frozenset[str], Held, float] | None = None
+    """The number of the change of `_wanted`, the edges and the set for which there was nothing to announce, and until
+    when this is valid."""
     _wild: dict[Row, None] = field(default_factory=dict)
     """The rows of `since` that may cover others: those whose patterns have wildcards."""
+
+    @property
+    def rows(self) -> Set[Row]:
+        """The bindings to announce."""
+        return self._wanted.rows
+
+    def want(self, rows: Iterable[Row]) -> None:
+        """Sets the bindings to announce."""
+        self._came(self._wanted.want(rows))
+
+    def change(self, add: Iterable[Row], remove: Iterable[Row]) -> None:
+        """Changes the bindings to announce; it costs what changes."""
+        self._came(self._wanted.change(add, remove))
+
+    def _came(self, rows: list[Row]) -> None:
+        if self._wide is not None:
+            self._unlooked += rows
 
     def next(self, held: Held, now: float, keys_max: int, rows_max: int, bytes_s: float) -> Held | None:
         """The next version; None if the announced rows are the wanted ones, or the change must wait. It is called after
         every event, so a result of None is cached until something changes."""
-        looked = self._looked
-        if looked is not None and looked[:3] == (self.rows, self.edges, held) and now < looked[3]:
+        looked, changes = self._looked, self._wanted.changes
+        if looked is not None and looked[:2] == (changes, self.edges) and looked[2] is held and now < looked[3]:
             return None
         made = self._next(held, now, keys_max, rows_max, bytes_s)
-        waits = self._summary is not None and len(self.rows) <= rows_max
-        until = now + SUMMARY_GAP_S if waits else float("inf")
-        self._looked = (self.rows, self.edges, held, until) if made is None else None
+        until = now + SUMMARY_GAP_S if self.is_summed(rows_max) else float("inf")
+        self._looked = (changes, self.edges, held, until) if made is None else None
         return made
 
     def _next(self, held: Held, now: float, keys_max: int, rows_max: int, bytes_s: float) -> Held | None:
@@ -62,7 +84,7 @@ class Own:
             edges = self.edges  # what leaves goes last
         some = _one_message(add)
         # What is added goes first; what is removed goes with the last of it, where there is room.
-        less = _one_message(remove) if len(some) == len(add) else frozenset()
+        less = _one_message(remove) if len(some) == len(add) else []
         if not some and not less and edges == held.edges:
             return None
         if not some and len(less) == len(remove):
@@ -71,24 +93,20 @@ class Own:
 
     def _difference(
         self, held: Held, now: float, keys_max: int, rows_max: int, bytes_s: float
-    ) -> tuple[frozenset[Row], frozenset[Row]]:
-        missing, few = self.rows - held.rows, len(self.rows) <= keys_max
-        if len(self.rows) <= rows_max and (few or not missing or (self._summary is None and len(missing) <= ROWS_MAX)):
-            self._summary = None
-            return missing, held.rows - self.rows
-        if self._summary is None:
-            self._summary = self.rows, summary(self.rows)
-            self._budget, self._budget_at = 0.0, now
-        elif self._summary[0] is not self.rows:
-            before, wide = self._summary
-            covered = stands_for(wide, self.rows - before)
-            self._summary = self.rows, wide if covered else summary(self.rows)
-        wide = self._summary[1]
+    ) -> tuple[Collection[Row], Collection[Row]]:
+        wanted = self._wanted
+        wanted.compare(held)
+        missing, count = wanted.missing, len(wanted.rows)
+        is_direct = count <= keys_max or not missing or (self._wide is None and len(missing) <= ROWS_MAX)
+        if count <= rows_max and is_direct:
+            self._wide = None
+            return missing.keys(), wanted.extra.keys()
+        wide = self._summary(now)
         if not wide <= held.rows:
-            return wide - held.rows, frozenset()
-        gone = held.rows - self.rows - wide
-        if len(self.rows) > rows_max:
-            return frozenset(), gone
+            return sorted(wide - held.rows), ()
+        gone = [row for row in wanted.extra if row not in wide]
+        if count > rows_max:
+            return (), gone
         self._budget = min(BYTES_MAX, self._budget + (now - self._budget_at) * bytes_s)
         self._budget_at = now
         some = []
@@ -97,11 +115,21 @@ class Own:
                 break
             self._budget -= row.size
             some.append(row)
-        return frozenset(some), gone
+        return some, gone
+
+    def _summary(self, now: float) -> frozenset[Row]:
+        """The summary of all rows. It stays the same while it covers what is added."""
+        wide = self._wide
+        if wide is None:
+            self._budget, self._budget_at = 0.0, now
+        if wide is None or not stands_for(wide, self._unlooked):
+            wide = summary(self._wanted.rows)
+        self._wide, self._unlooked = wide, []
+        return wide
 
     def is_summed(self, rows_max: int) -> bool:
         """Whether exact rows still follow a summary."""
-        return self._summary is not None and len(self.rows) <= rows_max
+        return self._wide is not None and len(self._wanted.rows) <= rows_max
 
     def committed(self, old: Held | None, new: Held | None) -> None:
         """This version is on disk."""
@@ -111,10 +139,11 @@ class Own:
         elif old is None or old.stamp.life != new.stamp.life:
             self.recount(new)
         else:
-            for row in old.rows - new.rows:
+            add, remove = difference(old, new)
+            for row in remove:
                 self.since.pop(row, None)
                 self._wild.pop(row, None)
-            for row in new.rows - old.rows:
+            for row in add:
                 self.since[row] = new.stamp
                 if _is_wild(row):
                     self._wild[row] = None
@@ -124,13 +153,15 @@ class Own:
         state."""
         self.since = {} if held is None else dict.fromkeys(held.rows, held.stamp)
         self._wild = dict.fromkeys(filter(_is_wild, self.since))
+        self._wanted.forget()
+        self._looked = None
 
     def since_of(self, row: Row, *, all_of_them: bool = True) -> tuple[Row, Stamp] | None:
         """The first version in which everything that `row` wants was announced, and the row that covers it; None if
         there is none yet. At most COVERING_MAX rows with wildcards are checked; with `all_of_them` False only the
         summary's, and the binding is then confirmed by its own row, perhaps later."""
         alike = [Row(row.pattern, predicate, bits) for predicate in {None, row.predicate} for bits in BITS]
-        wide = self._summary[1] if self._summary is not None else ()
+        wide = self._wide or ()
         wild = islice(self._wild, COVERING_MAX) if all_of_them else ()
         found: tuple[Row, Stamp] | None = None
         for other in (*alike, *wide, *wild):
@@ -150,13 +181,13 @@ def _stands_for(other: Row, row: Row) -> bool:
     return other.pattern == row.pattern or covers(other.pattern, row.pattern)
 
 
-def _one_message(rows: Iterable[Row]) -> frozenset[Row]:
-    """As many rows as fit into one message; rows that cover others first."""
+def _one_message(rows: Iterable[Row]) -> list[Row]:
+    """As many rows as fit into one message."""
     some: list[Row] = []
     size = 0
-    for row in sorted(rows, key=lambda row: (not row.bits & WIDE, row.pattern, row.predicate or "")):
+    for row in rows:
         size += row.size
         if some and (len(some) >= ROWS_MAX or size > BYTES_MAX):
             break
         some.append(row)
-    return frozenset(some)
+    return some

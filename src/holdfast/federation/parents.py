@@ -53,3 +53,13 @@ def reached(name: str, edges: Mapping[str, Iterable[str]]) -> set[str]:
                 at.append(end)
     found.discard(name)
     return found
+
+
+def both_ways(routes: Routes) -> dict[str, set[str]]:
+    """The links that carry messages in either direction."""
+    both: dict[str, set[str]] = {}
+    for start, ends in routes.up.items():
+        for end in ends:
+            both.setdefault(start, set()).add(end)
+            both.setdefault(end, set()).add(start)
+    return both

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from holdfast.broker.entries.annotate import TAGS_MAX
 from holdfast.broker.subjects import ANY, Pattern
-from holdfast.federation.messages import DYNAMIC, PUSH
+from holdfast.federation.modes import DYNAMIC, PUSH
 from holdfast.federation.settings import Entry
 
 
@@ -33,7 +33,7 @@ class Relays:
     def __init__(self, entries: Iterable[Entry] = ()) -> None:
         self._patterns: dict[str, dict[str, tuple[Pattern, ...]]] = {}
         for entry in entries:
-            if entry.mode != DYNAMIC:
+            if entry.mode != DYNAMIC and entry.goes:
                 patterns = (Pattern(ANY),) if entry.mode == PUSH else tuple(map(Pattern, entry.patterns))
                 self._patterns.setdefault(entry.topic, {})[entry.neighbour] = patterns
 

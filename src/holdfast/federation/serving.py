@@ -5,7 +5,7 @@ nothing waits in a queue. Everything from the neighbour is bounded. Source: docs
 """
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -22,7 +22,7 @@ from holdfast.federation.messages import (
     Stored,
 )
 from holdfast.federation.rows import DIGEST_END, VOID, Row, Stamp, name_hash, row_hash, text_hash
-from holdfast.federation.sets import NOTHING, Edition, Held, Key, Parts, make, stamped
+from holdfast.federation.sets import NOTHING, Edition, Held, Key, Parts, difference, make, stamped
 
 PART_ROWS: Final = 64
 """A part with at most this many rows is sent as rows."""
@@ -189,7 +189,7 @@ class Serving:
             follower.base = stamped(held, follower.sent.stamp)
         base, follower.sent = follower.base, held.edition
         if base is not None:
-            add, remove = held.rows - base.rows, base.rows - held.rows
+            add, remove = difference(base, held)
             if _fits(add) and _fits(remove):
                 follower.base = held
                 return Change(key, base.edition, held.edition, held.edges, _ordered(add), _ordered(remove))
@@ -225,5 +225,5 @@ def _ordered(rows: Iterable[Row]) -> tuple[Row, ...]:
     return tuple(sorted(rows, key=row_hash))
 
 
-def _fits(rows: frozenset[Row]) -> bool:
+def _fits(rows: Collection[Row]) -> bool:
     return len(rows) <= ROWS_MAX and (len(rows) <= 1 or sum(row.size for row in rows) <= BYTES_MAX)

@@ -4,9 +4,9 @@ Rules of this file: values; a set is never changed, another takes its place. Sou
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import accumulate
+from itertools import accumulate, count
 from typing import Final, NamedTuple
 
 from holdfast.federation.rows import (
@@ -23,6 +23,9 @@ from holdfast.federation.rows import (
 
 BRANCHING: Final = 16
 """The number of parts in a part: one for each digit."""
+
+STEPS_MAX: Final = 8
+"""The maximum number of changes by which a set knows earlier forms of itself."""
 
 
 class Key(NamedTuple):
@@ -42,11 +45,23 @@ class Edition(NamedTuple):
 NOTHING: Final = Edition(VOID, 0)
 
 
+class Step(NamedTuple):
+    """A change of a set's rows. `form`: what it was made from."""
+
+    form: int
+    add: frozenset[Row]
+    remove: frozenset[Row]
+
+
+_forms = count(1)
+
+
 @dataclass(frozen=True, slots=True)
 class Held:
     """`edges`: the neighbours to which the origin forwards the topic by dynamic entries. `taken`: the digest that the
-    parent said; another than `digest` only where `#` stands for rows that do not fit here. `marked`: how many rows have
-    bits: summaries, and what the origin sends on by static entries."""
+    parent said; another than `digest` only where `#` stands for rows that do not fit here. `marked`: the rows that have
+    bits: summaries, and what the origin sends on by static entries. `form`: sets with the same one have the same rows;
+    `steps`: the last changes that led to these rows, so that `difference` costs what changed."""
 
     stamp: Stamp
     rows: frozenset[Row]
@@ -54,7 +69,9 @@ class Held:
     digest: int
     taken: int
     bytes: int = field(compare=False)
-    marked: int = field(compare=False)
+    marked: frozenset[Row] = field(compare=False)
+    form: int = field(default_factory=lambda: next(_forms), compare=False)
+    steps: tuple[Step, ...] = field(default=(), compare=False)
 
     @property
     def edition(self) -> Edition:
@@ -77,20 +94,44 @@ def make(stamp: Stamp, rows: Iterable[Row], edges: Iterable[str]) -> Held:
     return Held(stamp, kept, ends, digest, digest, sum(row.size for row in kept), _marked(kept))
 
 
-def _marked(rows: Iterable[Row]) -> int:
-    return sum(row.bits != 0 for row in rows)
+def _marked(rows: Iterable[Row]) -> frozenset[Row]:
+    return frozenset(row for row in rows if row.bits)
 
 
 def changed(held: Held, stamp: Stamp, *, add: Iterable[Row], remove: Iterable[Row], edges: frozenset[str]) -> Held:
     """As `make`, from a set that is nearly the same."""
     add, remove = frozenset(add) - held.rows, frozenset(remove) & held.rows
-    remove -= add
-    digest = held.digest + sum(map(row_hash, add)) - sum(map(row_hash, remove))
-    digest += sum(map(edge_hash, edges - held.edges)) - sum(map(edge_hash, held.edges - edges))
+    digest = held.digest + sum(map(edge_hash, edges - held.edges)) - sum(map(edge_hash, held.edges - edges))
+    if not add and not remove:
+        digest %= DIGEST_END
+        return replace(held, stamp=stamp, edges=edges, digest=digest, taken=digest)
+    digest = (digest + sum(map(row_hash, add)) - sum(map(row_hash, remove))) % DIGEST_END
     size = held.bytes + sum(row.size for row in add) - sum(row.size for row in remove)
-    digest %= DIGEST_END
-    rows = held.rows if not add and not remove else (held.rows - remove) | add
-    return Held(stamp, rows, edges, digest, digest, size, held.marked + _marked(add) - _marked(remove))
+    rows = held.rows | add if add else held.rows
+    rows = rows - remove if remove else rows
+    steps = (*held.steps, Step(held.form, add, remove))[-STEPS_MAX:]
+    return Held(stamp, rows, edges, digest, digest, size, (held.marked | _marked(add)) - remove, steps=steps)
+
+
+def difference(old: Held | None, new: Held | None) -> tuple[Collection[Row], Collection[Row]]:
+    """The rows that `new` has and `old` has not, and those that `old` alone has. If one comes from the other by a few
+    changes, it costs what these changed."""
+    if old is None or new is None:
+        return (() if new is None else new.rows), (() if old is None else old.rows)
+    if old.form == new.form:
+        return (), ()
+    for at in range(len(new.steps) - 1, -1, -1):
+        if new.steps[at].form == old.form:
+            return _together(new.steps[at:])
+    return new.rows - old.rows, old.rows - new.rows
+
+
+def _together(steps: Sequence[Step]) -> tuple[frozenset[Row], frozenset[Row]]:
+    """What several changes, one after the other, come to."""
+    _, add, remove = steps[0]
+    for step in steps[1:]:
+        add, remove = (add - step.remove) | (step.add - remove), (remove - step.add) | (step.remove - add)
+    return add, remove
 
 
 def stamped(held: Held, stamp: Stamp) -> Held:

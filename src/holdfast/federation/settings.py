@@ -5,25 +5,51 @@ Rules of this file: data and its checks.
 
 from collections.abc import Iterable, Set
 from dataclasses import dataclass
-from typing import Final
 
 from holdfast.broker.subjects import Pattern
 from holdfast.errors import ConfigError
-from holdfast.federation.messages import DYNAMIC, EDGES_MAX, MODES, STATIC, TOPICS_MAX
+from holdfast.federation.messages import EDGES_MAX, Federate
+from holdfast.federation.modes import (
+    ASK_BYTES_MAX,
+    DIRECTIONS,
+    DYNAMIC,
+    FROM,
+    MODES,
+    PATTERNS_MAX,
+    STATIC,
+    TO,
+    TOPICS_MAX,
+    Ask,
+)
 from holdfast.names import check_name
-
-PATTERNS_MAX: Final = 1_000
-"""The maximum number of patterns in one static entry."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """`[[federation]]`: a topic spread over a neighbour. `patterns`: of mode `static` alone."""
+    """`[[federation]]`: a topic spread over a neighbour. `patterns`: of mode `static` alone. `asked`: the neighbour
+    asks for it."""
 
     topic: str
     neighbour: str
     mode: str = DYNAMIC
     patterns: tuple[str, ...] = ()
+    direction: str = TO
+    asked: bool = False
+
+    @property
+    def goes(self) -> bool:
+        """Whether messages go to the neighbour."""
+        return self.direction != FROM
+
+    @property
+    def comes(self) -> bool:
+        """Whether the neighbour is asked to send messages here."""
+        return self.direction != TO
+
+    @property
+    def ask(self) -> Ask:
+        """What the neighbour is asked for."""
+        return Ask(self.topic, self.mode, self.patterns)
 
     def validate(self) -> None:
         """Raises ConfigError for the first invalid key."""
@@ -32,6 +58,9 @@ class Entry:
         where = f"federation of {self.topic!r} over {self.neighbour!r}"
         if self.mode not in MODES:
             raise ConfigError(f"invalid mode {self.mode[:60]!r} in {where}; expected one of {', '.join(MODES)}")
+        if self.direction not in DIRECTIONS:
+            expected = f"expected one of {', '.join(DIRECTIONS)}"
+            raise ConfigError(f"invalid direction {self.direction[:60]!r} in {where}; {expected}")
         if (self.mode == STATIC) != bool(self.patterns):
             raise ConfigError(f"invalid patterns in {where}; expected some with mode static, and none with another")
         if len(self.patterns) > PATTERNS_MAX:
@@ -43,19 +72,36 @@ class Entry:
 def check_entries(entries: Iterable[Entry], node: str, neighbours: Set[str] | None = None) -> None:
     """Raises ConfigError for an invalid entry. `neighbours`: the existing ones; None if unknown."""
     found: dict[str, dict[str, Entry]] = {}
+    asked: dict[str, int] = {}
     for entry in entries:
         entry.validate()
+        if entry.comes:
+            asked[entry.neighbour] = asked.get(entry.neighbour, 0) + entry.ask.size
         where = f"federation of {entry.topic!r}"
         if entry.neighbour == node or (neighbours is not None and entry.neighbour not in neighbours):
             raise ConfigError(f"invalid neighbour {entry.neighbour!r} in {where}; expected the name of a [[neighbour]]")
         of_topic = found.setdefault(entry.topic, {})
-        if entry.neighbour in of_topic:
+        if entry.neighbour in of_topic and not entry.asked:
             raise ConfigError(f"{where} over {entry.neighbour!r} is written twice; write it once")
         of_topic[entry.neighbour] = entry
         if len(of_topic) > EDGES_MAX:
             raise ConfigError(f"{where} over more than {EDGES_MAX} neighbours; expected at most {EDGES_MAX}")
+    for neighbour, size in asked.items():
+        if size > ASK_BYTES_MAX:
+            text = f"patterns that {neighbour!r} is asked for have {size} bytes"
+            raise ConfigError(f"{text} in federation; expected at most {ASK_BYTES_MAX}")
     if len(found) > TOPICS_MAX:
         raise ConfigError(f"{len(found)} topics in federation; expected at most {TOPICS_MAX}")
+
+
+def federates(entries: Iterable[Entry]) -> dict[str, Federate]:
+    """By neighbour: what is forwarded to it, and what it is asked for."""
+    found: dict[str, Federate] = {}
+    for entry in entries:
+        rows, asks = found.get(entry.neighbour, Federate(()))
+        rows = (*rows, (entry.topic, entry.mode)) if entry.goes else rows
+        found[entry.neighbour] = Federate(rows, (*asks, entry.ask) if entry.comes else asks)
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,7 @@ from holdfast.broker.stored.records import FEDERATION
 from holdfast.errors import ConfigError, RemoteProtocolError, StorageError
 from holdfast.federation import publications
 from holdfast.federation.keeping import ROW, SET, Put, Write
+from holdfast.federation.modes import TO
 from holdfast.federation.rows import Row, row_hash
 from holdfast.federation.settings import Entry
 
@@ -25,6 +26,8 @@ ENTRIES: Final = "node"
 _SET: Final = b"s"
 _ROW: Final = b"r"
 _ENTRY: Final = FEDERATION
+_ASKED: Final = "asked"
+"""In place of a direction: the neighbour asks for it."""
 KINDS: Final = (_SET, _ROW, publications.PREFIX)
 """The first bytes of the keys of table `bindings`."""
 
@@ -51,18 +54,21 @@ def row_of(write: Write) -> tuple[bytes, bytes | None]:
     return key_of(write.key), encode(value)
 
 
-def entry_key(topic: str, neighbour: str) -> bytes:
-    return _ENTRY + _hash(topic, neighbour)
+def entry_key(topic: str, neighbour: str, *, asked: bool = False) -> bytes:
+    return _ENTRY + (_hash(topic, neighbour, _ASKED) if asked else _hash(topic, neighbour))
 
 
 def pack_entry(entry: Entry) -> bytes:
-    return encode([entry.topic, entry.neighbour, entry.mode, *entry.patterns])
+    """In the form of earlier versions, unless the entry has more."""
+    head = [entry.topic, entry.neighbour, entry.mode]
+    if entry.direction == TO and not entry.asked:
+        return encode([*head, *entry.patterns])
+    return encode([*head, list(entry.patterns), _ASKED if entry.asked else entry.direction])
 
 
-def entries_of(rows: Iterable[tuple[bytes, bytes]]) -> dict[tuple[str, str], Entry]:
-    """The entries in table `node`, by topic and neighbour. Raises StorageError."""
-    found = [entry_of(unpack(key, value)) for key, value in rows if key[:1] == _ENTRY]
-    return {(entry.topic, entry.neighbour): entry for entry in found}
+def entries_of(rows: Iterable[tuple[bytes, bytes]]) -> list[Entry]:
+    """The entries in table `node`. Raises StorageError."""
+    return [entry_of(unpack(key, value)) for key, value in rows if key[:1] == _ENTRY]
 
 
 def sets_of(rows: Iterable[tuple[bytes, bytes]]) -> dict[tuple[str, ...], list[Any]]:
@@ -111,17 +117,24 @@ def check_row(key: bytes, value: bytes) -> None:
     if key[:1] == _ROW:
         right = key[1 + _HASH_BYTES :].hex() == f"{row_hash(Row(str(fields[0]), fields[1], int(fields[2]))):016x}"
     else:
+        names = str(fields[0]), str(fields[1])
+        right = key[1:] == _hash(*names)
         if key[:1] == _ENTRY:
-            entry_of(fields)
-        right = key[1:] == _hash(str(fields[0]), str(fields[1]))
+            right = key == entry_key(*names, asked=entry_of(fields).asked)
     if not right:
         raise StorageError("a row of federation cannot be read: its key is another's")
 
 
 def entry_of(fields: list[Any]) -> Entry:
     """Raises StorageError."""
-    topic, neighbour, mode, *patterns = map(str, fields)
-    entry = Entry(topic, neighbour, mode, tuple(patterns))
+    topic, neighbour, mode, *rest = fields
+    patterns, direction = rest, TO
+    if rest and isinstance(rest[0], list):
+        patterns, direction = rest[0], str(rest[-1])
+    asked = direction == _ASKED
+    entry = Entry(
+        str(topic), str(neighbour), str(mode), tuple(map(str, patterns)), TO if asked else direction, asked=asked
+    )
     try:
         entry.validate()
     except ConfigError as error:

@@ -50,7 +50,9 @@ def sets(sets: Sets, node: Federation) -> None:
         assert held is not None
         size += held.bytes
         must(held.bytes == sum(row.size for row in held.rows), f"federation: bytes of {key}", held.bytes)
-        must(held.marked == sum(row.bits != 0 for row in held.rows), f"federation: marked rows of {key}", held.marked)
+        must(
+            held.marked == {row for row in held.rows if row.bits}, f"federation: marked rows of {key}", len(held.marked)
+        )
         must(held.digest == digest_of(held.rows, held.edges), f"federation: digest of {key}", held.digest)
         must(held.is_whole or len(held.rows) == 1, f"federation: rows of {key} that has another digest")
         must(len(held.rows) <= node.bounds.rows_max, f"federation: too many rows of {key}", len(held.rows))

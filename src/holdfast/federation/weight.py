@@ -20,8 +20,11 @@ def held_bytes(message: Message) -> int:
     items = 0
     rows: tuple[Row, ...] = ()
     match message:
-        case Federate(rows=named) | Stored(names=named):
-            items = len(named)
+        case Federate(rows=named, asks=asks):
+            items = len(named) + sum(1 + len(ask.patterns) for ask in asks)
+            rows = tuple(Row(pattern) for ask in asks for pattern in ask.patterns)
+        case Stored(names=names):
+            items = len(names)
         case Follow(rows=sets, stop=stop):
             items = len(sets) + len(stop)
         case Change():

@@ -69,7 +69,7 @@ class Administration:
             origins=OriginStatus(catalog.ledger, parts.routing, parts.destination.groups, parts.transactions),
             warnings=self.warnings, started_at=clock.now,
         )  # fmt: skip
-        self.measured = Measured(self.report, self.queue_status, catalog)
+        self.measured = Measured(self.report, self.queue_status, catalog, parts.users)
         self.management = self._operations(parts, reload)
         request_parts = RequestParts(
             config.limits, parts.memory, parts.users, parts.links, parts.turns, self.management

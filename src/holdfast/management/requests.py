@@ -198,7 +198,11 @@ class RequestLink(Ingress, Requesting):
 
     def _request(self, delivery: Delivery, message: Message, size: int) -> int:
         """Carries it out and answers it, perhaps in a later turn: `size` is counted until then. Returns the cost."""
-        asked = Asked(self, *_way_back(message.properties or Properties()), size)
+        reply_to, back = _way_back(message.properties or Properties())
+        if reply_to is not None and (self.peer, reply_to) not in self.parts.links.reply_links:
+            text = f"no receiver of this connection has source $management and target {reply_to[:NAME_BYTES_MAX]!r}"
+            raise RemoteProtocolError(conditions.NOT_FOUND, f"{text}, for the answer; attach one first")
+        asked = Asked(self, reply_to, back, size)
         told = {str(key): value for key, value in (message.application_properties or {}).items()}
         body = message.value
         arguments = {str(key): value for key, value in body.items()} if isinstance(body, dict) else {}

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from holdfast.dialling import is_loopback
 from holdfast.errors import ConfigError
-from holdfast.federation.messages import DYNAMIC
+from holdfast.federation.modes import DYNAMIC, TO
 from holdfast.federation.settings import Entry
 from holdfast.names import HostPort, parse_host_port, without_scheme
 from holdfast.node import access
@@ -204,7 +204,10 @@ def _route(table: Mapping[str, Any]) -> tuple[str, str]:
 def _federation(table: Mapping[str, Any]) -> Entry:
     if "neighbour" not in table:
         raise ConfigError(f"federation {table['topic']!r} has no neighbour; expected the name of a [[neighbour]]")
-    return Entry(table["topic"], table["neighbour"], table.get("mode", DYNAMIC), tuple(table.get("patterns", ())))
+    return Entry(
+        table["topic"], table["neighbour"], table.get("mode", DYNAMIC), tuple(table.get("patterns", ())),
+        table.get("direction", TO),
+    )  # fmt: skip
 
 
 def _vhost(table: Mapping[str, Any]) -> VhostConfig:

@@ -146,7 +146,7 @@ LISTS: Final[Mapping[str, Keys]] = {
         "vhost": TEXT,
     },
     "route": {"destination": TEXT, "via": TEXT},
-    "federation": {"topic": TEXT, "neighbour": TEXT, "mode": TEXT, "patterns": TEXTS},
+    "federation": {"topic": TEXT, "neighbour": TEXT, "mode": TEXT, "patterns": TEXTS, "direction": TEXT},
     "vhost": {"name": TEXT, "aliases": TEXTS, "connections_max": COUNT, "queues_max": COUNT},
     "trigger": {
         "name": TEXT,

@@ -6,8 +6,8 @@ the batch of the turn that changed it, sent once that is on disk, and undone wit
 which no neighbour forwards a topic, holds no state and does no work.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any, Final
 
 from holdfast.engine.clock import Clock
 from holdfast.federation import stored
@@ -15,11 +15,12 @@ from holdfast.federation.confirming import Answer
 from holdfast.federation.federation import Federation
 from holdfast.federation.index import Asks, unasked
 from holdfast.federation.keeping import SET
-from holdfast.federation.messages import DYNAMIC, KINDS
+from holdfast.federation.messages import KINDS
+from holdfast.federation.modes import DYNAMIC
 from holdfast.federation.relaying import Choice
 from holdfast.federation.rows import Row
 from holdfast.federation.settings import Entry
-from holdfast.peering.binding_entries import BindingEntries
+from holdfast.peering.binding_entries import BindingEntries, Permits
 from holdfast.peering.binding_messages import BindingMessages
 from holdfast.peering.binding_routes import BindingRoutes, Network
 from holdfast.peers.limits.memory import Memory
@@ -29,6 +30,11 @@ from holdfast.settings.node import NodeConfig
 from holdfast.state.room import Room
 from holdfast.state.tables import Tables
 from holdfast.state.turns import Turn, Turns, Undone
+
+PAUSE_S: Final = 0.02
+PAUSED_ROWS: Final = range(3, 257)
+"""After a commit with so many rows of sets, the next that only sets ask for waits PAUSE_S: many clients bind at once,
+and each version costs every node a commit. One with fewer has a single change; one with more is not the last."""
 
 Bound = Iterable[tuple[str, Iterable[Row]]]
 """Topics, each with all bindings of this node's clients."""
@@ -50,6 +56,7 @@ class BindingControl:
         *,
         life: int,
         via: Callable[[str], str],
+        permits: Permits,
     ) -> None:
         """`life`: wall milliseconds at this start. `via`: the next hop for a node."""
         self._name = config.name
@@ -60,7 +67,7 @@ class BindingControl:
         self._life = life
         self.via = via
         self._stored = stored.sets_of(store.table(stored.TABLE))
-        self.made = BindingEntries(config, store, turns)
+        self.made = BindingEntries(config, store, turns, permits)
         self.messages = BindingMessages(neighbours, self.lost, memory)
         self._routes = BindingRoutes(config.name, neighbours)
         self.federation: Federation | None = None
@@ -70,12 +77,14 @@ class BindingControl:
         """Receives the answers to `confirm`."""
         self.learned: Callable[[], None] = lambda: None
         """Called when `learns` may have become False."""
+        self.made.moved()
         self._learns_until: float | None = None
         """If the store was empty at this start: until when messages wait for other nodes' bindings."""
         self.active: list[Federation] = []
         """What has deadlines; empty without federation."""
         self.written: Turn | None = None
         """The turn that has the records of the commit that is under way, or is about to be."""
+        self._paused_until = 0.0
         self._due_at: float | None = None
         """When federation acts next; None if it must be asked again."""
         kinds.add(dict.fromkeys(KINDS, self._hear))
@@ -94,7 +103,8 @@ class BindingControl:
 
     def configure(self, config: NodeConfig) -> None:
         """Sets the entries and neighbours of the file."""
-        if self.made.configure(config):
+        self.made.configure(config)
+        if self.made.moved():
             self._configure()
 
     @property
@@ -138,14 +148,15 @@ class BindingControl:
     def add(self, entry: Entry) -> bool:
         """Adds an entry, which is stored; False if it exists. Raises ConfigError."""
         is_new = self.made.add(entry)
-        if is_new:
+        if self.made.moved():
             self._configure()
         return is_new
 
     def remove(self, topic: str, neighbour: str) -> None:
-        """Removes an entry that a request created."""
+        """Removes an entry that a request created, or that the neighbour asks for until it does so again."""
         self.made.remove(topic, neighbour)
-        self._configure()
+        if self.made.moved():
+            self._configure()
 
     def _configure(self) -> None:
         if self.federation is None:
@@ -155,6 +166,15 @@ class BindingControl:
             self._moved()
         self._routes.may_spread = True
 
+    def _take_asks(self, federation: Federation) -> None:
+        """Neighbours may have said what they ask for."""
+        for name, neighbour in list(federation.neighbours.items()):
+            asks = neighbour.take_asks()
+            if asks is not None:
+                self.made.ask(name, asks)
+        if self.made.moved():
+            self._configure()
+
     # ------------------------------------------------------------------------------------------------ topics
 
     def bind(self, topic: str, rows: Iterable[Row]) -> None:
@@ -162,6 +182,12 @@ class BindingControl:
         (`bound`) when it begins."""
         if self.federation is not None:
             self.federation.bind(topic, rows, self._clock.now)
+            self._moved()
+
+    def rebind(self, topic: str, add: Collection[Row], remove: Collection[Row]) -> None:
+        """As `bind`, where only these rows come and go."""
+        if self.federation is not None:
+            self.federation.rebind(topic, add, remove, self._clock.now)
             self._moved()
 
     def confirm(self, topic: str, row: Row, wait_s: float) -> int | None:
@@ -254,8 +280,8 @@ class BindingControl:
             return
         federation = self.federation
         if federation is None:
-            if not fields.get("rows") or fields.get("kind") != "federate":
-                return  # it forwards nothing here, so there is nothing to say
+            if not (fields.get("rows") or fields.get("asks")) or fields.get("kind") != "federate":
+                return  # it forwards nothing here and asks for nothing, so there is nothing to say
             federation = self._begin()
         self.messages.receive(federation, session, fields)
 
@@ -268,6 +294,7 @@ class BindingControl:
             self._moved()
         if self._routes.may_spread or self.messages.heard_modes:
             self._routes.may_spread = self.messages.heard_modes = False
+            self._take_asks(federation)
             self._routes.tell_spread(federation, self.entries)
         self._route()
         if self.messages.eager:
@@ -285,7 +312,12 @@ class BindingControl:
             return now
         if self._due_at is None:
             self._due_at = self.federation.next_deadline(now)
-        return self._due_at if self._learns_until is None else min(self._due_at, self._learns_until)
+        times = [self._due_at]
+        if self._learns_until is not None:
+            times.append(self._learns_until)
+        if self._paused_until > now and self._has_rows:
+            times.append(self._paused_until)
+        return min(times)
 
     def tick(self, now: float) -> None:
         if self._learns_until is not None and not self._is_learning():
@@ -297,13 +329,18 @@ class BindingControl:
     # ------------------------------------------------------------------------------------------------ turns
 
     @property
-    def is_due(self) -> bool:
+    def _has_rows(self) -> bool:
         """Whether the next commit has rows of it."""
         return self.federation is not None and self.federation.has_records and self._room.bytes > 0
 
+    @property
+    def is_due(self) -> bool:
+        """Whether there is to be a commit, because sets have changed."""
+        return self._has_rows and self._clock.now >= self._paused_until
+
     def before_commit(self, turn: Turn) -> None:
         """Adds the sets that were changed."""
-        if not self.is_due or self.federation is None:
+        if not self._has_rows or self.federation is None:
             return
         writes = self.federation.records(self._clock.now)
         if not writes:
@@ -314,6 +351,7 @@ class BindingControl:
             self.federation.refused(self._clock.now)
             raise
         self.written = turn
+        self._paused_until = self._clock.now + PAUSE_S if len(rows) in PAUSED_ROWS else 0.0
         for key, value in rows:
             if value is None:
                 turn.batch.deletes.append((stored.TABLE, key))

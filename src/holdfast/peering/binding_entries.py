@@ -1,29 +1,62 @@
-"""The entries by which a node forwards topics: those of its file, and those that requests created (docs/federation.md).
+"""The entries by which topics go to neighbours or come from there: those of the node's file, those that requests
+created, and what neighbours ask for (docs/federation.md).
 
-Rules of this file: a created entry is stored with the turn that answers its request. It stays if that turn is undone,
-as does every change by a request: the next turn stores it.
+Rules of this file: an entry that is created or asked for is stored with the turn that answers. It stays if that turn is
+undone, as does every change by a request: the next turn stores it. What a neighbour asks for applies where nothing else
+says how that topic goes to it, and only while the neighbour may receive the topic's messages.
 """
+
+from collections.abc import Callable, Iterable
 
 from holdfast.errors import ConfigError
 from holdfast.federation import stored
+from holdfast.federation.messages import EDGES_MAX
+from holdfast.federation.modes import TOPICS_MAX, Ask
 from holdfast.federation.settings import Entry, check_entries
 from holdfast.settings.node import NodeConfig
 from holdfast.state.tables import Tables
 from holdfast.state.turns import Turns
 
+Permits = Callable[[str, str], bool]
+"""Whether the neighbour may receive the messages of the topic."""
+
 
 class BindingEntries:
-    """The entries of the file and of requests, and which of them apply."""
+    """The entries of the file, of requests and of neighbours, and which of them apply."""
 
-    def __init__(self, config: NodeConfig, store: Tables, turns: Turns) -> None:
+    def __init__(self, config: NodeConfig, store: Tables, turns: Turns, permits: Permits) -> None:
         self._config = config
+        self._permits = permits
         self._turns = turns
-        self.created = stored.entries_of(store.table(stored.ENTRIES))
-        """Entries that requests created, by topic and neighbour."""
+        found = stored.entries_of(store.table(stored.ENTRIES))
+        self.created = {(entry.topic, entry.neighbour): entry for entry in found if not entry.asked}
+        """Entries that requests created."""
+        self.asked = {(entry.topic, entry.neighbour): entry for entry in found if entry.asked}
+        """Entries that neighbours ask for."""
+        self._before: tuple[Entry, ...] | None = None
+        """Those that applied when `moved` was last called."""
 
     @property
     def all(self) -> tuple[Entry, ...]:
-        """All entries that apply: those of the configuration, then those that requests created."""
+        """All entries that apply: those of the configuration, those that requests created, then those that neighbours
+        ask for."""
+        own, neighbours = self._own(), self._neighbours_named
+        taken = {(entry.topic, entry.neighbour) for entry in own if entry.goes}
+        edges: dict[str, int] = {entry.topic: EDGES_MAX for entry in own}
+        for entry in own:
+            edges[entry.topic] -= 1
+        asked = []
+        for key, entry in self.asked.items():
+            if key in taken or entry.neighbour not in neighbours or not self._permits(entry.neighbour, entry.topic):
+                continue
+            left = edges.get(entry.topic, EDGES_MAX if len(edges) < TOPICS_MAX else 0)
+            if left:
+                edges[entry.topic] = left - 1
+                asked.append(entry)
+        return (*own, *asked)
+
+    def _own(self) -> tuple[Entry, ...]:
+        """Those of the configuration and of requests."""
         configured = self._config.federation
         taken = {(entry.topic, entry.neighbour) for entry in configured}
         made = (
@@ -37,11 +70,14 @@ class BindingEntries:
     def _neighbours_named(self) -> set[str]:
         return {neighbour.name for neighbour in self._config.neighbours}
 
-    def configure(self, config: NodeConfig) -> bool:
-        """Sets the entries and neighbours of the file; returns whether the entries that apply have changed."""
-        before = self.all
+    def configure(self, config: NodeConfig) -> None:
+        """Sets the entries and neighbours of the file."""
         self._config = config
-        return self.all != before
+
+    def moved(self) -> bool:
+        """Whether the entries that apply have changed since the last call."""
+        before, self._before = self._before, self.all
+        return before != self._before
 
     def is_configured(self, entry: Entry) -> bool:
         """Whether the configuration file has it."""
@@ -51,28 +87,46 @@ class BindingEntries:
         """Adds an entry, which is stored; False if it exists. Raises ConfigError."""
         entry.validate()
         key = entry.topic, entry.neighbour
-        present = next((one for one in self.all if (one.topic, one.neighbour) == key), None)
+        own = self._own()
+        present = next((one for one in own if (one.topic, one.neighbour) == key), None)
         if present == entry:
             return False
         if present is not None:
             raise ConfigError(f"topic {entry.topic!r} goes to {entry.neighbour!r} in another way; remove that first")
-        check_entries((*self.all, entry), self._config.name, self._neighbours_named)
-        self._change(key, entry)
+        check_entries((*own, entry), self._config.name, self._neighbours_named)
+        self.created[key] = entry
+        self._put(entry)
         return True
 
     def remove(self, topic: str, neighbour: str) -> None:
-        """Removes an entry that a request created."""
-        self._change((topic, neighbour), None)
+        """Removes an entry that a request created, or, if there is none, that the neighbour asks for."""
+        key = topic, neighbour
+        entry = self.created.pop(key, None) or self.asked.pop(key)
+        self._drop(entry)
 
-    def _change(self, key: tuple[str, str], entry: Entry | None) -> None:
+    def ask(self, neighbour: str, asks: Iterable[Ask]) -> None:
+        """These are all topics that the neighbour asks for."""
+        wanted = [Entry(ask.topic, neighbour, ask.mode, ask.patterns, asked=True) for ask in asks]
+        topics = {entry.topic for entry in wanted}
+        for entry in [one for one in self.asked.values() if one.neighbour == neighbour and one.topic not in topics]:
+            del self.asked[entry.topic, neighbour]
+            self._drop(entry)
+        for entry in wanted:
+            if self.asked.get((entry.topic, neighbour)) != entry:
+                self.asked[entry.topic, neighbour] = entry
+                self._put(entry)
+
+    def _put(self, entry: Entry) -> None:
+        self._turns.gathered.batch.puts[self._place(entry)] = stored.pack_entry(entry)
+
+    def _drop(self, entry: Entry) -> None:
+        self._turns.gathered.batch.deletes.append(self._place(entry))
+
+    def _place(self, entry: Entry) -> tuple[str, bytes]:
+        """The entry's row, of which the gathered turn has nothing yet."""
         turn = self._turns.gathered
-        place = stored.ENTRIES, stored.entry_key(*key)
+        place = stored.ENTRIES, stored.entry_key(entry.topic, entry.neighbour, asked=entry.asked)
         turn.changes += 1
         turn.batch.puts.pop(place, None)
         turn.batch.deletes[:] = [each for each in turn.batch.deletes if each != place]
-        if entry is None:
-            turn.batch.deletes.append(place)
-            self.created.pop(key, None)
-        else:
-            turn.batch.puts[place] = stored.pack_entry(entry)
-            self.created[key] = entry
+        return place

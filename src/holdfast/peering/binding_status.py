@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from holdfast.amqp.wire.types import Ulong
 from holdfast.federation.federation import Federation
-from holdfast.federation.messages import DYNAMIC
+from holdfast.federation.modes import DYNAMIC
 from holdfast.federation.sets import Key
 from holdfast.federation.settings import Entry
 from holdfast.peering.binding_control import BindingControl
@@ -45,11 +45,13 @@ def row(control: BindingControl, federation: Federation, entry: Entry, found: "_
     told: dict[str, Any] = {
         "topic": entry.topic,
         "neighbour": entry.neighbour,
+        "direction": entry.direction,
         "mode": entry.mode,
         "state": _state(control, federation, entry),
         "configured": control.made.is_configured(entry),
+        "asked": entry.asked,
     }
-    if entry.mode != DYNAMIC:
+    if entry.mode != DYNAMIC or not entry.goes:
         return told | {"patterns": list(entry.patterns), "origins": Ulong(0), "rows": Ulong(0), "bindings": []}
     origins, count = 0, 0
     patterns: dict[str, set[str]] = {}
@@ -107,9 +109,11 @@ class _Found:
 
 
 def _state(control: BindingControl, federation: Federation, entry: Entry) -> str:
-    """`up`; `plain`: the neighbour's version knows no federation; `down`: there is no session."""
-    if entry.neighbour in federation.neighbours:
-        return "up"
+    """`up`; `asked`: the neighbour is asked to forward the topic, and does not; `plain`: the neighbour's version knows
+    no federation; `down`: there is no session."""
+    neighbour = federation.neighbours.get(entry.neighbour)
+    if neighbour is not None:
+        return "up" if not entry.comes or neighbour.modes.get(entry.topic) == entry.mode else "asked"
     return "plain" if control.is_up(entry.neighbour) else "down"
 
 

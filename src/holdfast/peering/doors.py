@@ -379,7 +379,7 @@ class Doors:
         own = topology.node(here)
         if own is None or own.address is None:  # such a link alone makes no neighbour
             added = f"{added}, {listed} to the file of {here!r}"
-        return f"the topology of {here!r} has no link between the two: add {added}, and restart {here!r}"
+        return f"the topology of {here!r} has no link between the two: add {added}, and reload {here!r}"
 
 
 def _offers(neighbours: int, memory_bytes_max: int) -> tuple[str, ...]:

@@ -20,12 +20,13 @@ from holdfast.links.disk import Disk
 from holdfast.peering.route_upkeep import Upkeep
 from holdfast.peers.neighbours.session_port import ControlKinds, Session
 from holdfast.routing import supers
+from holdfast.routing.configured import configured, file_changed, links_changed
 from holdfast.routing.cost import MeasuredCost
 from holdfast.routing.linkstate import SUMMARY_ROWS_MAX, LinkStates
 from holdfast.routing.paths import Edges, Graph, Path
 from holdfast.routing.records import VERSION_END, VERSION_HIGH, Known
 from holdfast.routing.rows import SUMMARY_FIELDS, is_summary_row, read_names
-from holdfast.routing.topology import BANDWIDTH_BPS_DEFAULT, DRAINED_MICRO, MICRO, Topology
+from holdfast.routing.topology import DRAINED_MICRO, MICRO, Topology
 from holdfast.schema import is_whole_within
 from holdfast.settings.node import NodeConfig
 
@@ -43,8 +44,6 @@ LOG_S: Final = 10.0
 EARLY_MAX: Final = 64
 EARLY_ROWS_MAX: Final = EARLY_MAX * SUMMARY_ROWS_MAX
 """Messages of a summary, and their rows, that are kept if they arrive before the session is up on our side."""
-NUMBER_UNKNOWN: Final = 2**32
-"""A super node that is not in our topology file comes after all that are."""
 
 
 class Routes:
@@ -83,26 +82,18 @@ class Routes:
         self._told_uuid = advertised_uuid
         self._is_draining = is_draining
         self._drained = drained
-        self.topology = topology
         self.measured: dict[str, MeasuredCost] = {}
         """By neighbour, if costs are measured."""
         self.config = config.routing
-        self.name = name = config.name
-        edges = topology.edges()
-        self.costs = {to: cost for to, cost in edges.get(name, {}).items() if to in neighbours}
+        self.name = config.name
+        self.topology = topology
+        self.file = file = configured(config.name, config.roles, topology, neighbours)
+        self.costs = dict(file.costs)
         """Our links out, with the cost of each as it is now, in millionths."""
-        self.numbers = {node.name: node.number for node in topology.nodes}
-        super_names = [node.name for node in topology.supers()]
-        if "super" in config.roles and name not in super_names:
-            super_names.append(name)
-        self.is_super = name in super_names
         self.states: LinkStates = LinkStates(
-            name,
-            {**edges, name: self.costs},
-            supers=super_names,
-            records_max=self.config.records_max,
-            neighbours_max=self.config.neighbours_max,
-        )
+            config.name, file.edges, supers=file.supers,
+            records_max=self.config.records_max, neighbours_max=self.config.neighbours_max,
+        )  # fmt: skip
         self.states.malformed = self.malformed
         self.supers = supers.Supers(self.config.heartbeat_s)
         self.up: dict[str, None] = {}
@@ -150,7 +141,7 @@ class Routes:
             "heartbeat": self._hear_heartbeat,
             "resync": self._hear_resync,
         }
-        self._computed: Callable[[], None] = _nothing
+        self._computed: Callable[[], None] = lambda: None
         self.upkeep = Upkeep(self, clock, rng, log, neighbours, nodes_left)
         self._hears |= self.upkeep.hears
         kinds.add(self._hears)
@@ -243,9 +234,7 @@ class Routes:
         if self.config.cost != "measured" or name not in self.costs:
             return
         if name not in self.measured:
-            link = self.topology.link_between(self.name, name)
-            bandwidth_bps = 0 if link is None else link.bandwidth_bps or BANDWIDTH_BPS_DEFAULT[link.kind]
-            self.measured[name] = MeasuredCost(self.costs[name], bandwidth_bps=bandwidth_bps)
+            self.measured[name] = MeasuredCost(self.costs[name], bandwidth_bps=self.file.bandwidths.get(name, 0))
         cost = self.measured[name].measured(self.clock.now, round_trip_s, loss_share, backlog_bytes)
         if cost is not None:
             self.set_cost(name, cost)
@@ -265,6 +254,21 @@ class Routes:
         if neighbour in self.costs and self.costs[neighbour] != cost_micro:
             self.costs[neighbour] = cost_micro
             self.wake()
+
+    def take_up(self, config: NodeConfig, topology: Topology) -> None:
+        """Another topology file, once the neighbours are those that it makes: advertises our links, and computes the
+        table in this turn."""
+        before, self.topology, self._static = self.file, topology, dict(config.forwarding)
+        self.file = configured(self.name, config.roles, topology, self._neighbours)
+        links_changed(self.costs, self.measured, before, self.file)
+        file_changed(self.states, self.file)
+        self.disk_changed()
+        if not self.leaving:
+            if not self.registered:
+                self.unsure |= {to: None for to in self.costs if to not in before.costs}
+            elif self._have_news():
+                self._say()
+            self._compute()
 
     def leave(self) -> None:
         """The node is stopping: informs its neighbours before their connections close."""
@@ -288,7 +292,7 @@ class Routes:
         if own is None or own.gone or self.states.must_reoriginate or own.record.version >= VERSION_HIGH:
             return True
         said = own.record.store, own.record.is_super, dict(own.record.links)
-        return said != (self._told_uuid(), self.is_super, self._links())
+        return said != (self._told_uuid(), self.file.is_super, self._links())
 
     def _say(self, *, left: bool = False) -> None:
         self.states.originate(
@@ -296,7 +300,7 @@ class Routes:
             version=self._first_version,
             store=self._told_uuid(),
             left=left,
-            is_super=self.is_super,
+            is_super=self.file.is_super,
         )
 
     # ------------------------------------------------------------------------------------------------ the table
@@ -308,7 +312,7 @@ class Routes:
         self.graph = Graph(self.states.edges())
         self.paths = self.graph.paths_from(self.name)
         known = self.states.known
-        numbers = {name: self.numbers.get(name, NUMBER_UNKNOWN) for name, item in known.items() if item.record.is_super}
+        numbers = {name: self.file.number(name) for name, item in known.items() if item.record.is_super}
         before = self.acting
         self.acting = supers.acting(numbers, lambda name: not known[name].gone and self.reaches(name))
         if before != self.acting and self.version > 1:
@@ -593,7 +597,3 @@ class Routes:
         if not self.registered or own is None or (self.acting is not None and own.stamp is None):
             return False
         return not any(self.states.waits(name) for name in self.states.told)
-
-
-def _nothing() -> None:
-    """Does nothing."""

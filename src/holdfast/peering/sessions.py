@@ -42,9 +42,9 @@ SIGNS: Final = 2
 
 
 class Neighbour:
-    """The session with one configured neighbour. `hop`: the neighbour as a next hop, which outlives sessions."""
+    """The session with one configured neighbour. `hop`: as a next hop, which outlives sessions. `kind`: of its link."""
 
-    def __init__(self, parts: SessionParts, config: NeighbourConfig, hop: NextHop) -> None:
+    def __init__(self, parts: SessionParts, config: NeighbourConfig, hop: NextHop, kind: str | None) -> None:
         self._parts = parts
         self.clock = clock = parts.clock
         self.config = config
@@ -78,8 +78,6 @@ class Neighbour:
         self.say_at = 0.0
         self.sign_at = 0.0
         """When the next sign of life is sent, while nothing is read from it."""
-        topology = parts.config.topology
-        kind = None if topology is None else topology.kind_between(parts.config.name, config.name)
         self.liveness = Liveness(probe_s=config.probe_every_s(kind), keepalive_s=config.keepalive_s)
         self.liveness.reset(config.hold_time_s)
         self.damping = Damping()
@@ -117,11 +115,15 @@ class Neighbour:
         if self.peer is not None:
             self._parts.connections.drop(self.peer, reason)
 
-    def configure(self, config: NeighbourConfig) -> None:
-        """Changes its settings: the session begins again with them."""
+    def configure(self, config: NeighbourConfig, kind: str | None) -> None:
+        """Changes its settings: the session begins again with them, unless only the kind of the link has changed."""
+        self.stir()
         parts = self._parts
+        if config == self.config:
+            self.liveness.probe_s = config.probe_every_s(kind)
+            return
         self.config = config
-        self.liveness = Liveness(probe_s=config.probe_every_s(None), keepalive_s=config.keepalive_s)
+        self.liveness = Liveness(probe_s=config.probe_every_s(kind), keepalive_s=config.keepalive_s)
         self.liveness.reset(config.hold_time_s)
         self.attempts = 0
         if self.peer is not None:
@@ -130,7 +132,6 @@ class Neighbour:
             self.dial_at = None
         elif self.peer is None and not parts.is_stopping():
             self.dial_at = self.clock.now
-        self.stir()
 
     def leave(self, reason: str) -> None:
         """It was removed from the neighbours: ends its session and gives up a dial in progress."""

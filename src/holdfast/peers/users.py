@@ -7,7 +7,7 @@ names are those of the configuration, so their number is bounded.
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from holdfast.broker.entries.host_names import DEFAULT_HOST, HostedName, hosted, read_key, shown
 from holdfast.engine.clock import Clock
@@ -18,6 +18,9 @@ from holdfast.peers.peer import Peer, Requesting, host_of
 from holdfast.peers.use import ANONYMOUS, Use
 from holdfast.settings.hosts import UserConfig
 from holdfast.settings.node import NodeConfig
+
+COUNTED: Final = ("refused", "requests", "requests_delayed")
+"""Counters of a user that have a total."""
 
 
 class Users:
@@ -49,6 +52,8 @@ class Users:
         """Links that have waited, and of which one request is carried out next."""
         self.uses: dict[Use, dict[Requesting, None]] = {}
         """By user with waiting requests: the links whose requests are not due yet, the next one first."""
+        self._gone: Counter[str] = Counter()
+        """What users and neighbours that were removed had counted."""
         self._unsettled: list[Callable[[], Iterable[tuple[Use | None, int]]]] = []
         links.wait_in("requests of users", lambda: self.waiting)
         links.wait_in("requests granted", lambda: self.granted)
@@ -60,7 +65,7 @@ class Users:
         for key, use in list(self.by_name.items()):
             if key not in self._configured and key not in wanted and not use.connections and not use.unsettled_bytes:
                 del self.by_name[key]
-                self.waking.pop(use, None)
+                self._forget_use(use)
         for key in wanted:
             if key not in self.by_name:
                 host, name = read_key(key)
@@ -89,7 +94,12 @@ class Users:
         """Removes a neighbour that has no connection."""
         use = self.neighbours.pop(name, None)
         if use is not None:
-            self.waking.pop(use, None)
+            self._forget_use(use)
+
+    def _forget_use(self, use: Use) -> None:
+        self.waking.pop(use, None)
+        for key in COUNTED:
+            self._gone[key] += getattr(use, key)
 
     def all(self) -> list[Use]:
         """The use of each user and each neighbour."""
@@ -226,6 +236,12 @@ class Users:
             use.settled(0)  # there may be room again
 
     # ------------------------------------------------------------------------------------------------ reports
+
+    def totals(self) -> dict[str, int]:
+        """What is counted of all users and neighbours of all hosts since the start, those that were removed included:
+        none of it ever falls."""
+        uses = self.all()
+        return {key: self._gone[key] + sum(getattr(use, key) for use in uses) for key in COUNTED}
 
     def status(self, host: str) -> list[dict[str, Any]]:
         """The rows of `status` in that host: users that are connected, were refused something, or have suspended

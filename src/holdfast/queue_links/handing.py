@@ -102,7 +102,7 @@ class Handing:
             return 0
         most = TAKEN_COUNT
         if isinstance(target, Topic):
-            most = max(1, min(most, ASKED_MAX // max(1, target.asked_for_each)))
+            most = max(1, min(most, ASKED_MAX // max(1, target.asked_most)))
         room = target.room(most) if not link.needs or target.fits(link.needs) else 0
         link.starved = not room
         if not room and target.memory is not None:

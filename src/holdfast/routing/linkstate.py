@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, Final
 from uuid import UUID
 
-from holdfast.routing.records import VERSION_END, VERSION_HIGH, Edition, Known, Record, Told
+from holdfast.routing.records import VERSION_END, VERSION_HIGH, Edition, Known, Record, Told, silent
 from holdfast.routing.rows import Malformed, read_row, read_summary_row, write_row, write_summary_row
 
 ROWS_MAX: Final = 100
@@ -40,13 +40,9 @@ class LinkStates:
         neighbours_max: int,
     ) -> None:
         self.name = name
-        self.records_max = max(records_max, len(initial))
-        self.neighbours_max = max(neighbours_max, max(map(len, initial.values()), default=0))
-        first = set(supers)
-        self.known: dict[str, Known] = {
-            node: Known(Record(node, 0, tuple(sorted(links.items())), is_super=node in first))
-            for node, links in initial.items()
-        }
+        self.records_max, self.neighbours_max = records_max, neighbours_max
+        self.grow(initial)
+        self.known: dict[str, Known] = silent(initial, supers)
         self.told: dict[str, Told] = {}
         self.digest = 0
         """Of all records that were said, not of stamps: equal tables, equal digests, in whatever order they came."""
@@ -68,6 +64,11 @@ class LinkStates:
         self.dropped: dict[str, tuple[int, int]] = {}
         """Forgotten nodes, with the version and fingerprint that are not accepted again."""
         self.malformed: Callable[[str, str], None] = lambda neighbour, text: None
+
+    def grow(self, initial: Mapping[str, Mapping[str, int]]) -> None:
+        """Raises the bounds to what the file has."""
+        self.records_max = max(self.records_max, len(initial))
+        self.neighbours_max = max(self.neighbours_max, max(map(len, initial.values()), default=0))
 
     # ------------------------------------------------------------------------------------------------ own words
 
@@ -92,7 +93,7 @@ class LinkStates:
             version, self.floor, self.resets = min(first, VERSION_HIGH - 1), 0, True
             self.quarantined[self.name] = None
             self._forget_editions(self.name)
-        self._put(Known(Record(self.name, version, tuple(sorted(links.items())), store, left, is_super)))
+        self.put(Known(Record(self.name, version, tuple(sorted(links.items())), store, left, is_super)))
         self.must_reoriginate = False
 
     # ------------------------------------------------------------------------------------------------ a super's words
@@ -111,7 +112,7 @@ class LinkStates:
         known = self.known.get(name)
         if known is None or known.gone or not known.record.version or name == self.name:
             return False
-        self._put(Known(known.record, known.stamp, by))
+        self.put(Known(known.record, known.stamp, by))
         return True
 
     # ------------------------------------------------------------------------------------------------ hearing
@@ -150,11 +151,11 @@ class LinkStates:
         elif (
             mine is None or heard.edition[:2] > mine.edition[:2]
         ):  # two records of one version: all nodes choose the same one
-            self._put(heard)
+            self.put(heard)
         elif heard.edition[:2] == mine.edition[:2]:
             stamp, lost_by = mine.stamp or heard.stamp, mine.lost_by or heard.lost_by
             if (stamp is None) != (mine.stamp is None) or lost_by != mine.lost_by:
-                self._put(Known(mine.record, stamp, lost_by))
+                self.put(Known(mine.record, stamp, lost_by))
 
     def _is_void(self, neighbour: str, name: str, version: int) -> bool:
         """Whether that version is from before a reset of its node; a neighbour that has it is told of the reset."""
@@ -296,7 +297,7 @@ class LinkStates:
         if name == self.name or known is None or known.record.version < VERSION_HIGH:
             return False
         self._forget_editions(name)
-        self._put(Known(replace(known.record, version=0), known.stamp, known.lost_by))
+        self.put(Known(replace(known.record, version=0), known.stamp, known.lost_by))
         return True
 
     def told_again(self, neighbour: str, name: str) -> None:
@@ -312,11 +313,11 @@ class LinkStates:
         known = self.known.get(name)
         if known is None:
             return None
-        self._remove(known)
+        self.remove(known)
         self.dropped[name] = known.edition[:2]
         return known.edition
 
-    def _remove(self, known: Known) -> None:
+    def remove(self, known: Known) -> None:
         name = known.record.name
         del self.known[name]
         self.digest ^= known.digest
@@ -330,7 +331,7 @@ class LinkStates:
         would always refuse; a neighbour with the correct one sends it. So a memory fault does no lasting harm."""
         for known in [known for known in self.known.values() if not 0 <= known.record.version < VERSION_END]:
             if known.record.name != self.name:  # our own is replaced by our next record
-                self._remove(known)
+                self.remove(known)
         before, self.digest = self.digest, 0
         for name, known in self.known.items():
             self.digest ^= known.digest
@@ -366,7 +367,7 @@ class LinkStates:
             if name not in gone
         }
 
-    def _put(self, known: Known) -> None:
+    def put(self, known: Known) -> None:
         name = known.record.name
         before = self.known.get(name)
         if before is not None:

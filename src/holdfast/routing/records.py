@@ -4,6 +4,7 @@ Rules of this file: only values. Only a node itself makes its record, and the ve
 with the same version all nodes choose the same. Source: esb-dynamic-routing §3.2; docs/adr/0015-routing.md.
 """
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Final, NamedTuple
@@ -92,6 +93,15 @@ class Known:
         if not self.record.version:
             return 0
         return self.record.fingerprint * (3 if self.lost_by else 1) % DIGEST_END
+
+
+def silent(links: Mapping[str, Mapping[str, int]], supers: Iterable[str]) -> dict[str, Known]:
+    """The records of nodes that have said nothing yet, by name: version 0, with the links of the topology file."""
+    first = set(supers)
+    return {
+        node: Known(Record(node, 0, tuple(sorted(costs.items())), is_super=node in first))
+        for node, costs in links.items()
+    }
 
 
 @dataclass(slots=True)

@@ -28,6 +28,10 @@ def _of_node(item: Any) -> str:
     return repr(item.name)
 
 
+def _of_edge(item: Any) -> str:
+    return f"{item.from_!r} to {item.to!r}"
+
+
 def _of_route(item: tuple[str, str]) -> str:
     return repr(item[0])
 
@@ -50,6 +54,8 @@ LISTS: Final[tuple[tuple[str, _Items, _Name], ...]] = (
     ("subscription", lambda config: config.subscriptions, _of_subscription),
     ("link", lambda config: config.links, _of_host),
     ("neighbour", lambda config: config.neighbours, _of_node),
+    ("topology node", lambda config: config.topology.nodes if config.topology else (), _of_node),
+    ("topology link", lambda config: config.topology.links if config.topology else (), _of_edge),
     ("route", lambda config: config.forwarding, _of_route),
     ("federation", lambda config: config.federation, _of_topic),
 )
@@ -59,6 +65,9 @@ LIVE: Final = frozenset(
     ("users", "access", "queues", "subscriptions", "links", "neighbours", "forwarding", "federation")
 )
 """The fields of NodeConfig that are applied."""
+
+OF_TOPOLOGY: Final = frozenset(("topology", "roles"))
+"""Fields that are applied where there is a topology before and after; else they wait, and the neighbours with them."""
 
 AT_START: Final[dict[str, str]] = {
     "name": "node name",
@@ -96,27 +105,36 @@ class Changes:
 
 def compare(before: NodeConfig, after: NodeConfig, *, routed: Set[str] = frozenset()) -> Changes:
     """What becomes of `before` where the file says `after`. The result is not checked: the applied settings may not
-    match those that stay. `routed`: the neighbours that routing uses; they, the routes beside them, and all neighbours
-    of a topology wait for a restart."""
+    match those that stay. `routed`: the neighbours that routing uses; without a topology they and the routes beside
+    them wait for a restart."""
     kept: dict[str, Any] = {}
     restart: list[str] = []
-    fixed = {"neighbours", "forwarding"} if before.topology or after.topology else {"forwarding"} if routed else set()
+    live = _live(before, after, is_routed=bool(routed))
     for field in fields(NodeConfig):
         old, new = getattr(before, field.name), getattr(after, field.name)
-        if old == new or (field.name in LIVE and field.name not in fixed):
+        if old == new or field.name in live:
             continue
         kept[field.name] = old
         restart += limits_that_differ(old, new) if isinstance(new, Limits) else [AT_START[field.name]]
     kept["links"], waits = _links(before.links, after.links)
     restart += waits
     if "neighbours" not in kept:
-        gone = {item.name for item in after.neighbours}
-        stay = tuple(item for item in before.neighbours if item.name in routed and item.name not in gone)
+        names = {item.name for item in after.neighbours}
+        named = () if after.topology else before.neighbours
+        stay = tuple(item for item in named if item.name in routed and item.name not in names)
         kept["neighbours"] = (*after.neighbours, *stay)
         restart += [f"neighbour {item.name!r} removed" for item in stay]
     config = replace(after, **kept)
     changed = [text for what, items, name in LISTS for text in _differences(what, items(before), items(config), name)]
     return Changes(config, bounded(changed), bounded(restart))
+
+
+def _live(before: NodeConfig, after: NodeConfig, *, is_routed: bool) -> Set[str]:
+    if before.topology and after.topology:
+        return LIVE | OF_TOPOLOGY
+    if before.topology or after.topology:
+        return LIVE - {"neighbours", "forwarding"}
+    return LIVE - {"forwarding"} if is_routed else LIVE
 
 
 def _links(before: tuple[LinkConfig, ...], after: tuple[LinkConfig, ...]) -> tuple[tuple[LinkConfig, ...], list[str]]:

@@ -179,7 +179,7 @@ LIMITS_WITHIN: Final[dict[str, tuple[float, float]]] = {
     "requests_max": (1, 10_000),
     "request_bytes_max": (1_024, MIB),
     "annotation_bytes_max": (1_024, 16 * MIB),
-    "queue_subscriptions_max": (1, 20_000),
+    "queue_subscriptions_max": (1, 50_000),
     "ranges_max": (1, 16_384),
     "resume_tags_max": (1, 100_000),
     "memory_bytes_max": (MIB, 2**50),

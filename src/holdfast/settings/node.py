@@ -74,6 +74,10 @@ class NodeConfig:
         """Whether only users may log in."""
         return bool(self.users) or self.has_users_file
 
+    def kind_of_link(self, neighbour: str) -> str | None:
+        """What the topology says of the link to that neighbour; None without one."""
+        return None if self.topology is None else self.topology.kind_between(self.name, neighbour)
+
     def validate(self) -> None:
         """Raises ConfigError at the first key that is wrong."""
         check_name(self.name)

@@ -176,9 +176,10 @@ def _hands(cursor: Cursor, where: str, known: dict[int, bytes] | None, suspended
 def _interests(topic: Topic) -> None:
     """The cached interests of a topic match its subscriptions."""
     named, where = topic.named.values(), f"topic {topic.name!r}"
-    must(topic.subscribed is None or topic.subscribed.owners == {*named}, f"{where}: who is asked, and subscriptions")
+    selectors = {cursor: cursor.selector for cursor in named}
+    must(topic.interests_of_named().owners == selectors, f"{where}: who is asked, and subscriptions")
     must(
-        topic.listening is None or topic.listening.owners == topic.listeners.keys(),
+        topic.interests_of_listeners().owners == topic.listeners,
         f"{where}: who is asked, and subscriptions that are not durable",
     )
     strange = topic.bindings.keys() - topic.named.keys()

@@ -7,7 +7,7 @@ code than the nodes'.
 from collections import deque
 from collections.abc import Iterator
 
-from holdfast.federation.messages import DYNAMIC
+from holdfast.federation.modes import DYNAMIC
 from holdfast.federation.sets import Key
 from holdfast_lab.bindings.world import World
 

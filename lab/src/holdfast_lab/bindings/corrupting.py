@@ -31,9 +31,10 @@ def _stamp(rng: Random, stamp: Stamp) -> Stamp:
 
 
 def _held(rng: Random, held: Held, names: list[str]) -> Held:
-    rows = {row for row in held.rows if rng.random() < 0.6}
+    in_order = sorted(held.rows, key=lambda row: (row.pattern, row.predicate or "", row.bits))  # as each process draws
+    rows = {row for row in in_order if rng.random() < 0.6}
     rows |= {Row(rng.choice(("x.y", "a.*", "#", "q.#"))) for _ in range(rng.randrange(3))}
-    edges = {name for name in held.edges if rng.random() < 0.7}
+    edges = {name for name in sorted(held.edges) if rng.random() < 0.7}
     if rng.random() < 0.4:
         edges.add(rng.choice([*names, *GHOSTS]))
     new = make(_stamp(rng, held.stamp), rows, edges)
@@ -53,7 +54,7 @@ def corrupt(core: Federation, rng: Random, names: list[str]) -> None:
             del sets.stored[key]
         else:
             sets.stored[key] = _held(rng, held, names)
-    for topic in {key.topic for key in sets.stored}:
+    for topic in sorted({key.topic for key in sets.stored}):
         for ghost in GHOSTS:
             if rng.random() < 0.5:
                 edges = rng.sample([*names, *GHOSTS], 2)

@@ -9,7 +9,7 @@ from itertools import pairwise
 from random import Random
 from typing import Any, Final
 
-from holdfast.federation.messages import PUSH, STATIC
+from holdfast.federation.modes import PUSH, STATIC
 from holdfast.federation.settings import Bounds, Entry
 from holdfast_lab.bindings import checks
 from holdfast_lab.bindings.world import World

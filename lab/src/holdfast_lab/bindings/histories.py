@@ -11,7 +11,7 @@ from typing import Final
 
 from holdfast.broker.subjects import Pattern
 from holdfast.engine.invariants import must
-from holdfast.federation.messages import STATIC
+from holdfast.federation.modes import STATIC
 from holdfast.federation.rows import LIFE_HIGH, Row, Stamp, covers
 from holdfast.federation.sets import Held, Key, stamped
 from holdfast.federation.settings import Bounds, Entry

@@ -66,9 +66,20 @@ def _untold_beside_many(original: Function) -> Function:
 
     def _may_pass_on(self: Any, key: Any) -> bool:
         held = self.sets.current(key)
-        return bool(original(self, key)) and len(held.rows) - held.marked < FEW
+        return bool(original(self, key)) and len(held.rows) - len(held.marked) < FEW
 
     return _may_pass_on
+
+
+def _asked_and_forgotten(original: Function) -> Function:
+    """What a second neighbour asks for is not stored: who is restarted forwards nothing to it until it asks again."""
+
+    def _put(self: Any, entry: Any) -> None:
+        others = [one for one in self.asked.values() if one.topic == entry.topic and one.neighbour != entry.neighbour]
+        if not (entry.asked and others):
+            original(self, entry)
+
+    return _put
 
 
 def _passed_on_beyond(original: Function) -> Function:
@@ -123,8 +134,8 @@ FEDERATION_CANARIES: Final[tuple[Canary, ...]] = (
         target="federation.own:Own._difference",
         signature=(
             "(self, held: holdfast.federation.sets.Held, now: float, keys_max: int, rows_max: int, bytes_s: "
-            "float) -> tuple[frozenset[holdfast.federation.rows.Row], "
-            "frozenset[holdfast.federation.rows.Row]]"
+            "float) -> tuple[collections.abc.Collection[holdfast.federation.rows.Row], "
+            "collections.abc.Collection[holdfast.federation.rows.Row]]"
         ),
         broken=_removed_first,
         expected="federated-whole",
@@ -136,6 +147,14 @@ FEDERATION_CANARIES: Final[tuple[Canary, ...]] = (
         signature="(self, key: holdfast.federation.sets.Key) -> bool",
         broken=_untold_beside_many,
         expected="was appended twice to topic/spread",
+    ),
+    Canary(
+        name="federated-asked-forgotten",
+        sentence="A node does not store what a second neighbour asks it to forward, and forgets it when it is killed.",
+        target="peering.binding_entries:BindingEntries._put",
+        signature="(self, entry: holdfast.federation.settings.Entry) -> None",
+        broken=_asked_and_forgotten,
+        expected="federated-whole",
     ),
     Canary(
         name="relayed-beyond-the-bound",

@@ -74,7 +74,7 @@ def _elder_believed(original: Function) -> Function:
         mine = self.known.get(heard.record.name)
         known = mine is not None and heard.record.name != self.name and len(self.known) > LARGEST
         if known and heard.record.version < mine.record.version:
-            self._put(heard)
+            self.put(heard)
         else:
             original(self, neighbour, heard)
 
@@ -93,6 +93,18 @@ def _never_reused(original: Function) -> Function:
             original(self)
 
     return _offer
+
+
+def _not_given_back(original: Function) -> Function:
+    """A link that a new topology file gives back to a larger network is used no more."""
+
+    def links_changed(costs: Any, measured: Any, before: Any, after: Any) -> None:
+        new = [name for name in after.costs if name not in costs]
+        original(costs, measured, before, after)
+        for name in new if len(after.edges) > LARGER else ():
+            costs.pop(name, None)
+
+    return links_changed
 
 
 ROUTING_CANARIES = (
@@ -150,5 +162,14 @@ ROUTING_CANARIES = (
         broken=_never_reused,
         expected="Violation",
         swarm=swarm.ROUTING,
+    ),
+    Canary(
+        name="not-given-back",
+        sentence="A link that a topology file has again, after one without it, is not used.",
+        target="peering.routes:links_changed",
+        signature="(costs: dict[str, int], measured: dict[str, holdfast.routing.cost.MeasuredCost], "
+        "before: holdfast.routing.configured.Configured, after: holdfast.routing.configured.Configured) -> None",
+        broken=_not_given_back,
+        expected="the shortest way is",
     ),
 )

@@ -1,6 +1,7 @@
 """A topic that nodes pass on by static entries, in a share of the seeds; some of them hold few bytes for the next node.
 And larger messages in some of the seeds with a federated topic, so that lines share their bodies (docs/adr/0102); in
-others static entries beside its dynamic ones, so that messages come on several ways.
+others static entries beside its dynamic ones, so that messages come on several ways; and in some of all these entries
+that stand at the node to which messages go (docs/adr/0113).
 
 Rules of this file: drawn last, from streams of their own, so that nothing else of a seed changes (docs/adr/0053). Where
 queues are bounded, entries make no circle: nodes that wait for each other go on too late for a run.
@@ -27,6 +28,9 @@ LARGER_SHARE: Final = 0.8
 MIXED_SHARE: Final = 0.5
 """Of the seeds with a federated topic and few nodes."""
 
+ASKED_SHARE: Final = 0.4
+"""Of the seeds with a federated topic."""
+
 NODES_MAX: Final = 6
 """Where entries lead around circles each message goes by all ways."""
 
@@ -35,6 +39,9 @@ THIN: Final = 20e3, 100e3
 
 TRANSACTIONS: Final = frozenset({"transact", "together"})
 """Workloads with transactions of up to `most` messages."""
+
+USUAL_SIZE: Final = 200
+"""Bytes of a body, where the workload does not say."""
 
 MORE_BYTES: Final = 1_000
 """What a message of a transaction may count beyond its `size`."""
@@ -79,7 +86,7 @@ def _may_be_bounded(plan: Plan, seed: int) -> bool:
 def _largest_transaction(plan: Plan) -> int:
     """Bytes: with less room it could never be committed."""
     told = [told for told in plan.workloads if told["kind"] in TRANSACTIONS]
-    return max([int(item["most"]) * (int(item["size"]) + MORE_BYTES) for item in told], default=0)
+    return max([int(item["most"]) * (int(item.get("size", USUAL_SIZE)) + MORE_BYTES) for item in told], default=0)
 
 
 def _bounds(random: Random, entries: list[list[str]], plan: Plan) -> dict[str, PacingConfig]:
@@ -143,5 +150,21 @@ def with_mixed(plan: Plan, seed: int) -> Plan:
             entries = told["entries"]
             pushed = random.sample(entries, random.randint(1, max(1, len(entries) // 2)))
             told = {**told, "pushed": [way for way in entries if way in pushed]}
+        workloads.append(told)
+    return replace(plan, workloads=tuple(workloads))
+
+
+def with_asked(plan: Plan, seed: int) -> Plan:
+    """Some dynamic entries of the federated topic stand at the node that wants it, which asks the other one."""
+    random = SeedTree(seed).child("swarm").stream("federated topics that are asked for")
+    if random.random() >= ASKED_SHARE:
+        return plan
+    workloads = []
+    for told in plan.workloads:
+        if told["kind"] == "federated" and told.get("mode", "dynamic") == "dynamic":
+            pushed = told.get("pushed", [])
+            free = [way for way in told["entries"] if way not in pushed and way[::-1] not in pushed]
+            asked = random.sample(free, random.randint(0, len(free)))
+            told = {**told, "asked": [way for way in free if way in asked]}
         workloads.append(told)
     return replace(plan, workloads=tuple(workloads))

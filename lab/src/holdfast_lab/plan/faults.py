@@ -81,6 +81,7 @@ KINDS: Final = {
     "slow-link": "link",
     "re-route": "link",
     "remove-link": "link",
+    "change-topology": "link",
 }
 """What there is, and whether it strikes a node or a link."""
 

@@ -153,9 +153,10 @@ _AMOUNTS: Final[dict[str, Check]] = {
     "copied-disk": _number(0, DAY_S, "the copy's age in seconds"),
     "lying-peer": _number(0, 1, "the share of frames in which it lies"),
     "defect": _number(0, 1, "the share of events in which a function may raise"),
+    "change-topology": _number(0, 1e6, "a factor of the link's cost, or 0 to take the link out"),
 }
-_MAY: Final = frozenset({"lying-peer", "defect", "copied-disk"})
-"""Those that need no amount: it is a usual one, or the copy is as new as what it is of."""
+_MAY: Final = frozenset({"lying-peer", "defect", "copied-disk", "change-topology"})
+"""Those that need no amount: it is a usual one, the copy is as new as what it is of, or the link is taken out."""
 _DRAWABLE: Final = {kind: place for kind, place in FAULT_KINDS.items() if kind != "remove-link"}
 """Those that heal. Which links may go for good, with all that is sent still arriving, only the writer knows."""
 _MOMENTS: Final = frozenset({"cut", "silent-cut", "clock-step", "purge", "remove-link"})

@@ -126,6 +126,9 @@ class RoutingWatch:
         self._awaited: dict[Pair, tuple[float, Pair]] = {}
         self._undisturbed_from = bed.now()
         self._look_number = 0
+        self._new_files: set[str] = set()
+        """Nodes that are about to read another topology file, which may make neighbours."""
+        self._listened: dict[Pair, Neighbour] = {}
 
     # ------------------------------------------------------------------------------------------------ nodes
 
@@ -159,6 +162,7 @@ class RoutingWatch:
 
     def _listen(self, name: str, neighbour: Neighbour) -> None:
         send = neighbour.send
+        self._listened[name, neighbour.name] = neighbour
 
         def heard(fields: dict[str, Any], **how: Any) -> bool:
             sent = send(fields, **how)
@@ -175,6 +179,18 @@ class RoutingWatch:
             self._versions[node.name] = core.forwarding.version
             self._stores[core.identities.store_uuid.bytes] = node.name
             self._change()
+        if core is not None and node.name in self._new_files:
+            self._new_files.remove(node.name)
+            for neighbour in core.neighbours.values():
+                if self._listened[node.name, neighbour.name] is not neighbour:
+                    self._listen(node.name, neighbour)
+
+    def file_changed(self, node: SimNode) -> None:
+        """The node has another topology file, of which it says what its links cost, in one word."""
+        assert node.config.topology is not None
+        self.edges[node.name] = node.config.topology.edges()[node.name]
+        self.turns_of_sessions[node.name] += 1
+        self._new_files.add(node.name)
 
     def _change(self) -> None:
         self.changes += 1
@@ -332,7 +348,12 @@ class RoutingWatch:
 
     def _open(self, one: str, other: str) -> bool:
         direction = self.bed.network.direction
-        return self._up(one) and self._up(other) and direction(one, other).up and direction(other, one).up
+        works = self._up(one) and self._up(other) and direction(one, other).up and direction(other, one).up
+        return works and self._listed(one, other) and self._listed(other, one)
+
+    def _listed(self, one: str, other: str) -> bool:
+        """Whether the file of `one` has the other as its neighbour."""
+        return any(item.name == other for item in self.bed.sim_nodes[one].config.neighbours)
 
     def wrong(self) -> str:
         """The first thing that is not as it has to be once news has spread; empty where all is right."""

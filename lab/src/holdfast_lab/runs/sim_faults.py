@@ -18,6 +18,7 @@ from holdfast_lab.base.client_history import Violation
 from holdfast_lab.judge.checkers import key_of
 from holdfast_lab.plan.faults import KINDS, LIES, PUT_BACK, WEARING, Fault, meeting_name
 from holdfast_lab.plan.moments import AIM_S, MOMENTS, met
+from holdfast_lab.runs.changed_files import ChangedFiles
 from holdfast_lab.runs.liar import SHARE, Liar
 from holdfast_lab.runs.paced_watch import ignore_rate, obey_again
 from holdfast_lab.runs.routing_watch import RoutingWatch
@@ -75,6 +76,7 @@ class Faults:
         self._forbidding: Counter[str] = Counter()
         self._draining: Counter[str] = Counter()
         """By node, how many drains are not over."""
+        self.files = ChangedFiles(bed, routes)
         self.looked = 0
         """Views of the network that were asked for and answered."""
         for fault in plan:
@@ -141,6 +143,7 @@ class Faults:
             "slow-link": self._slow_link,
             "re-route": self._re_route,
             "remove-link": self._remove_link,
+            "change-topology": self._change_topology,
         }
         if self.routes is not None:
             self.routes.disturbed(fault.seconds if fault.kind in WEARING else 0.0)
@@ -469,11 +472,15 @@ class Faults:
     def _set_tables(self) -> None:
         self.bed.set_forwarding(frozenset(link for link, count in self._tables_without.items() if count > 0))
 
+    def _change_topology(self, fault: Fault) -> None:
+        if self.files.change(fault):
+            self._later(fault.seconds, self.files.change_back, fault)
+
     # ------------------------------------------------------------------------------------------------ the end
 
     def heal(self) -> None:
         """Everything works again, from now on, but for links that were removed: nodes up, links up, disks wide and
-        fast, tables whole."""
+        fast, tables and topology files whole."""
         self.over = True
         self.bed.world.note("fault", "heal")
         for liar in self.liars.values():
@@ -490,6 +497,7 @@ class Faults:
                     network.set_up(*way, up=True)
         if self.routes is not None:
             self.routes.healed()
+        self.files.heal()
         for node in self.bed.sim_nodes.values():
             node.defects = None
             node.store.fill(None)

@@ -37,11 +37,12 @@ from holdfast_lab.draws.drawn_links import with_refused_links
 from holdfast_lab.draws.drawn_logins import with_logins
 from holdfast_lab.draws.drawn_pacing import with_pacing, with_unsteady_pacing
 from holdfast_lab.draws.drawn_policies import with_policies
-from holdfast_lab.draws.drawn_relays import with_larger, with_mixed, with_relays
+from holdfast_lab.draws.drawn_relays import with_asked, with_larger, with_mixed, with_relays
 from holdfast_lab.draws.drawn_reloads import with_reloads
 from holdfast_lab.draws.drawn_scenes import with_later_scenes
 from holdfast_lab.draws.drawn_services import with_services, with_services_apart
 from holdfast_lab.draws.drawn_takes import with_takes
+from holdfast_lab.draws.drawn_topologies import with_topologies
 from holdfast_lab.draws.drawn_unreached import with_full, with_unreached
 from holdfast_lab.draws.drawn_wire import with_wire
 from holdfast_lab.plan.plan import Plan
@@ -102,6 +103,8 @@ DRAWS: Final[tuple[Draw, ...]] = (
     with_idle,
     with_full,
     with_services_apart,
+    with_asked,
+    with_topologies,
 )
 """What is drawn on top of a plan: aims add knobs to those of the small bounds, and the wire takes one away again where
 LMDB lies under the nodes."""

@@ -410,7 +410,7 @@ class SimNode:
         silent_s = {"nothing": "hold_time_s", f"{MISSES_MAX}": "probe_s"}.get(fields["reason"].partition(" ")[0])
         if silent_s is None or fields["state"] != State.IDLE.value or self._contained_now():
             return
-        config = next(item for item in self.config.neighbours if item.name == name)
+        config = self.core.neighbours[name].config
         heard_s = self.clock.monotonic(self.world.now) - self._came_at.get(self._session_of.get(name, 0), 0.0)
         if heard_s < getattr(config, silent_s) - EARLY_S - 2 * self.turn_s:
             raise Violation(

@@ -102,7 +102,7 @@ class Federated:
     under its name, if one does. Each waits `confirm_s` for its confirmation.
     Producers begin after `after_s`. `mode`: of the entries; where it is not `dynamic` nothing is confirmed, and a
     message is due to each subscription that is there when it is first sent, and to which entries lead. `pushed`: those
-    of `entries` that have mode `push` instead."""
+    of `entries` that have mode `push` instead; `asked`: those that stand at the second node, which asks the first."""
 
     kind: ClassVar[str] = "federated"
 
@@ -118,6 +118,7 @@ class Federated:
     credit: int = 50
     mode: str = "dynamic"
     pushed: list[list[str]] = field(default_factory=list)
+    asked: list[list[str]] = field(default_factory=list)
     name: str = "federated"
     subscribed: dict[str, Subscribed] = field(default_factory=dict, init=False)
     logs: list[ProducerLog] = field(default_factory=list, init=False)
@@ -133,14 +134,18 @@ class Federated:
         """The entries are there before anything is sent."""
         for node in dict.fromkeys([*self.publishers, *(each["node"] for each in self.subscriptions)]):
             bed.history.topics.add(full_address(self.address, node))
-        by_node: dict[str, list[str]] = {}
+        by_node: dict[str, dict[str, dict[str, str]]] = {}
         for here, there in self.entries:
-            by_node.setdefault(here, []).append(there)
+            mode = "push" if [here, there] in self.pushed else self.mode
+            if [here, there] not in self.asked:
+                by_node.setdefault(here, {})[there] = {"mode": mode}
+        for here, there in self.asked:  # an entry of its own in the other direction becomes one in both
+            made = by_node.setdefault(there, {})
+            made[here] = {"mode": self.mode, "direction": "both" if here in made else "from"}
         for here, neighbours in by_node.items():
             connection = await bed.connect(here, f"{self.name}-{here}-setup")
-            for there in neighbours:
-                mode = "push" if [here, there] in self.pushed else self.mode
-                await asked(connection, "CREATE", "federation", f"{self.topic}@{there}", {"mode": mode})
+            for there, told in neighbours.items():
+                await asked(connection, "CREATE", "federation", f"{self.topic}@{there}", told)
             await closed(connection)
 
     def start(self, bed: Bed) -> None:

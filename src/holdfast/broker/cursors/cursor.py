@@ -20,7 +20,7 @@ from holdfast.broker.cursors.runs import RUN_COUNT, RUN_LEAST, SHARE_MIN, hand_r
 from holdfast.broker.cursors.selections import Selections
 from holdfast.broker.cursors.sharing import Sharing
 from holdfast.broker.cursors.shown import WATERMARK_AHEAD
-from holdfast.broker.entries import packed
+from holdfast.broker.entries import entry, packed
 from holdfast.broker.entries.entry_log import EntryLog
 from holdfast.broker.entries.read_ahead import READ_BYTES, READ_COUNT
 from holdfast.broker.entries.work import RETIRES_MAX
@@ -314,7 +314,8 @@ class Cursor(Holdings):
         most = self.passed + limit
         weight = 1 if self.selector is None else self.selector.weight
         while self.passed < most:
-            if self.requeued:
+            is_new = not self.requeued
+            if not is_new:
                 sequence = self.requeued[0]
                 if self.is_counted and not self.may_be_shown(sequence):
                     self.mark_shown([sequence])
@@ -333,7 +334,11 @@ class Cursor(Holdings):
             try:
                 if not queue.in_transit and queue.expired(value):  # in transit a tombstone takes its place
                     self.drop_expired(sequence, value)
-                elif self.selector is None or self.selector.matches(value):
+                elif (
+                    self.selector is None
+                    or (is_new and self._was_matched(sequence, value))
+                    or self.selector.matches(value)
+                ):
                     failures = self.failures(sequence)
                     if failures is None or not self.is_exhausted(failures):
                         return sequence, value, packed.size_of(value), failures
@@ -353,6 +358,10 @@ class Cursor(Holdings):
         queue.touch()  # a backlog of expired entries takes more than one turn
         return None
 
+    def _was_matched(self, sequence: int, value: bytes) -> bool:
+        """Whether the entry is known to match the selector."""
+        return sequence >= self.matched_from and not value[1] & entry.BLOB
+
     def _ahead(self) -> tuple[int, bytes] | None:
         """The first entry at or after `position` that is visible, below the watermark and not finished."""
         queue = self.queue
@@ -361,6 +370,8 @@ class Cursor(Holdings):
                 queue.work.halted.setdefault(account, {})[queue] = None
             return None
         limit = min(queue.visible, self.watermark_stored) if queue.config.durable else queue.visible
+        if self.tracked and (passed := self.finished.end_of_run(self.position)) >= self.position:
+            self.move_to(passed + 1)
         while self.position < limit:
             value = queue.cache.get(self.position) if not self.prefetched else None
             if value is not None:
@@ -410,6 +421,9 @@ class Cursor(Holdings):
         if self.read_ahead_bytes:
             queue.read_ahead.forget(self)
         count = READ_COUNT if queue.read_ahead.has_room() else max(1, min(READ_COUNT, max(self.wanted(), self.passed)))
+        finished = self.finished.next_after(self.position)
+        if finished is not None:
+            count = min(count, finished - self.position)
         found = queue.read(self.position, count_max=count, bytes_max=READ_BYTES)
         while found and self.position < self.ahead_end:  # else leaving entries would be handed out later
             stays = [item for item in found if item[0] in self.ahead or not self._is_taken(item[0])]
@@ -431,6 +445,7 @@ class Cursor(Holdings):
         if self.tracked and sequence > self.position:
             self.finished.add(self.position, sequence - 1)
             self.raise_floor()
+            self.count_ranges()
             self.owner.reclaim()
         if self.position < sequence:
             self.move_to(sequence)

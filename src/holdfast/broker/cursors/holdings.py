@@ -8,6 +8,7 @@ that other consumers got are `ahead`.
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from heapq import heapify, heappop, heappush
+from sys import maxsize
 from typing import Any, Protocol
 
 from holdfast.broker.cursors.delivery_counts import EXHAUSTED
@@ -42,8 +43,8 @@ class Holdings(Shown):
 
     __slots__ = (
         "acquired", "ahead", "ahead_end", "counted_bytes", "exclusions", "exhausted", "finished", "finished_bytes",
-        "floor", "is_bounded", "links_ended", "position", "prefetched", "read_ahead_bytes", "read_bytes", "requeued",
-        "selective", "selector", "tracked", "unfiltered",
+        "floor", "is_bounded", "links_ended", "matched_from", "position", "prefetched", "read_ahead_bytes",
+        "read_bytes", "requeued", "selective", "selector", "tracked", "unfiltered",
     )  # fmt: skip
 
     def __init__(self, queue: EntryLog, owner: Owner[Any], name: str = "", *, floor: int = 0) -> None:
@@ -78,6 +79,8 @@ class Holdings(Shown):
         self.exclusions = Exclusions(queue.withheld)
         self.selector: EntrySelector | None = None
         """The selector of a subscription: entries that do not match are finished."""
+        self.matched_from: int = maxsize
+        """Of a subscription of a topic: entries from here on that are neither large nor finished match."""
         self.selective: Selective | None = None
         """Set when the first consumer with a selector attaches."""
         self.links_ended: dict[int, int] = {}
@@ -312,18 +315,6 @@ class Holdings(Shown):
         self.owner.dirty(self)
         self.owner.reclaim()
 
-    def pass_by(self, sequence: int) -> None:
-        """The entry, which was never offered, does not match this cursor. That is not stored: after a restart it is
-        matched again."""
-        if sequence == self.floor and not self.finished:  # as `raise_floor`, for the most frequent case
-            self.floor = sequence + 1
-            if self.position <= sequence:
-                self.move_to(sequence + 1)
-            return
-        self.finished.add(sequence)
-        if sequence == self.floor:
-            self.raise_floor()
-
     def raise_floor(self) -> None:
         """Moves the floor up over finished entries."""
         floor = max(self.floor, self.finished.end_of_run(self.floor) + 1)
@@ -331,6 +322,13 @@ class Holdings(Shown):
         self.floor = floor
         if self.position < floor:
             self.move_to(floor)
+
+    def count_ranges(self) -> None:
+        """Counts the finished ranges in the node's memory; to be called where they change without `dirty`."""
+        held = self.finished.held_bytes
+        if held != self.counted_bytes:
+            self.queue.ranges.recount(self.counted_bytes, held)
+            self.counted_bytes = held
 
     # ------------------------------------------------------------------------------------------------ leaving
 

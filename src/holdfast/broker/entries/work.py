@@ -69,8 +69,9 @@ class Work(Generic[QueueT]):
         """Cursors beyond a bound at which they end or make dead letters: messages or bytes (broker/backlogs.py)."""
         self.awaiting: dict[QueueT, None] = {}
         """Topics with subscriptions that end some time after their last link (endpoints/subscription_ends.py)."""
-        self.rebound: dict[QueueT, None] = {}
-        """Topics whose subscriptions have changed (endpoints/topic_bindings.py)."""
+        self.rebound: dict[QueueT, dict[Any, None]] = {}
+        """Topics whose subscriptions have changed, or that were deleted, with the cursors and queues of those
+        subscriptions (endpoints/topic_bindings.py)."""
         self.offered_bytes = self.offered_count = 0
         """Bytes and entries that were handed out or examined without result since the turn began; those of a resumed
         link count several times (endpoints/resumption/consumer.py)."""
@@ -81,6 +82,10 @@ class Work(Generic[QueueT]):
         self.urgent = False
         """Whether a part waits for this turn's commit although it appends nothing."""
         self.wheel: Wheel[QueueT] = Wheel()
+
+    def rebind(self, topic: QueueT, subscription: object) -> None:
+        """That subscription of the topic came, changed or went."""
+        self.rebound.setdefault(topic, {})[subscription] = None
 
     @property
     def is_used_up(self) -> bool:

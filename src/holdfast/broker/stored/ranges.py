@@ -107,6 +107,11 @@ class RangeSet:
         index = bisect_right(self._firsts, number) - 1
         return self._firsts[index] if index >= 0 and number <= self._lasts[index] else number + 1
 
+    def next_after(self, number: int) -> int | None:
+        """The least member that is greater than `number`, which is not a member; None if there is none."""
+        index = bisect_right(self._firsts, number)
+        return self._firsts[index] if index < len(self._firsts) else None
+
     def count_below(self, bound: int) -> int:
         """How many members are less than `bound`."""
         index = bisect_left(self._firsts, bound)

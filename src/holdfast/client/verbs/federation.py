@@ -15,7 +15,7 @@ from holdfast.columns import table
 from holdfast.lines import say
 
 KIND = "holdfast:federation"
-COLUMNS = ("topic", "neighbour", "mode", "patterns", "state", "configured", "origins", "rows")
+COLUMNS = ("topic", "neighbour", "direction", "mode", "patterns", "state", "configured", "origins", "rows")
 TREE = ("destination", "next_hop", "path")
 
 
@@ -38,11 +38,12 @@ async def _federation(connection: Connection, args: argparse.Namespace) -> None:
         elif rows:
             say(*table(COLUMNS, [[_cell(row.get(key)) for key in COLUMNS] for row in rows]))
         else:
-            say("no topic goes to a neighbour", file=sys.stderr)
+            say("no topic goes to a neighbour, or is asked for there", file=sys.stderr)
         return
     name = f"{args.topic}@{args.neighbour}"
     if args.action == "add":
-        answer = await connection.manage("CREATE", KIND, name, {"mode": args.mode, "patterns": args.patterns})
+        asked = {"mode": args.mode, "patterns": args.patterns, "direction": args.direction}
+        answer = await connection.manage("CREATE", KIND, name, asked)
     else:
         answer = await connection.manage("DELETE", KIND, name)
     if args.json:

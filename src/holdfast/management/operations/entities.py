@@ -79,7 +79,7 @@ ARGUMENTS: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
     (SERVICE, "QUERY"): ("after",),
     (SERVICE, "CREATE"): ("address",),
     (SERVICE, "UPDATE"): ("address",),
-    (FEDERATION, "CREATE"): ("mode", "patterns"),
+    (FEDERATION, "CREATE"): ("mode", "patterns", "direction"),
     (FEDERATION, "TREE"): ("subject",),
 }
 """By type and operation: what the request has in its body; nothing of those that are not here."""

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from holdfast.broker.entries.host_names import DEFAULT_HOST
 from holdfast.errors import ConfigError
-from holdfast.federation.messages import DYNAMIC
-from holdfast.federation.settings import PATTERNS_MAX, Entry
+from holdfast.federation.modes import DYNAMIC, PATTERNS_MAX, TO
+from holdfast.federation.settings import Entry
 from holdfast.management.operations.answers import FEDERATION, Answer, Refused, Table, text_of
 from holdfast.management.operations.entities import EntityType
 from holdfast.names import check_name
@@ -17,8 +17,10 @@ from holdfast.peering import binding_status
 from holdfast.peering.binding_control import BindingControl
 from holdfast.peering.route_status import RoutesNow
 
-FEDERATION_ATTRIBUTES: Final = ("topic", "neighbour", "mode", "patterns", "state", "configured", "origins", "rows")
-_KEYS: Final = ("mode", "patterns")
+FEDERATION_ATTRIBUTES: Final = (
+    "topic", "neighbour", "direction", "mode", "patterns", "state", "configured", "asked", "origins", "rows",
+)  # fmt: skip
+_KEYS: Final = ("mode", "patterns", "direction")
 
 
 class FederationOperations:
@@ -62,25 +64,28 @@ class FederationOperations:
         patterns = arguments.get("patterns") or []
         if not isinstance(patterns, list) or len(patterns) > PATTERNS_MAX or not all(map(_is_text, patterns)):
             raise Refused(400, f"invalid value for patterns; expected a list of at most {PATTERNS_MAX} strings")
-        entry = Entry(topic, neighbour, text_of(arguments, "mode", DYNAMIC), tuple(map(str, patterns)))
+        mode, direction = text_of(arguments, "mode", DYNAMIC), text_of(arguments, "direction", TO)
+        entry = Entry(topic, neighbour, mode, tuple(map(str, patterns)), direction)
         try:
             is_new = self._control.add(entry)
         except ConfigError as error:
-            raise Refused(409 if self._has(topic, neighbour) else 400, str(error)) from error
+            raise Refused(409 if self._find(topic, neighbour) else 400, str(error)) from error
         return Answer(201 if is_new else 200, "Created" if is_new else "OK", {"created": is_new}, stored=True)
 
     def delete(self, host: str, name: str, arguments: dict[str, Any]) -> Answer:
         _check_host(host)
         topic, neighbour = _split(name)
-        if not self._has(topic, neighbour):
-            raise Refused(404, f"topic {topic!r} is not forwarded to {neighbour!r}")
-        if (topic, neighbour) not in self._control.made.created:
+        entry = self._find(topic, neighbour)
+        if entry is None:
+            raise Refused(404, f"there is no federation of {topic!r} with {neighbour!r}")
+        if self._control.made.is_configured(entry):
             raise Refused(409, f"federation {name!r} is in the configuration; remove it there")
         self._control.remove(topic, neighbour)
         return Answer(200, "OK", {}, stored=True)
 
-    def _has(self, topic: str, neighbour: str) -> bool:
-        return any((one.topic, one.neighbour) == (topic, neighbour) for one in self._control.entries)
+    def _find(self, topic: str, neighbour: str) -> Entry | None:
+        """The entry of that name; of two, not the one that the neighbour asks for."""
+        return next((one for one in self._control.entries if (one.topic, one.neighbour) == (topic, neighbour)), None)
 
     def tree(self, host: str, name: str, arguments: dict[str, Any]) -> Answer:
         """Where a message of that topic and subject goes that is published here."""

@@ -8,6 +8,7 @@ from typing import Any, Final
 from holdfast.broker.entries.host_names import DEFAULT_HOST
 from holdfast.management.status.queues import QueueStatus
 from holdfast.management.status.status import NodeStatus
+from holdfast.peers.users import Users
 from holdfast.state.catalog import Catalog
 
 QUEUES_MAX: Final = 1_000
@@ -17,10 +18,11 @@ QUEUES_MAX: Final = 1_000
 class Measured:
     """Gathers it."""
 
-    def __init__(self, report: NodeStatus, queues: QueueStatus, catalog: Catalog) -> None:
+    def __init__(self, report: NodeStatus, queues: QueueStatus, catalog: Catalog, users: Users) -> None:
         self._report = report
         self._queues = queues
         self._catalog = catalog
+        self._users = users
 
     def fields(self) -> dict[str, Any]:
         """The answer to STATUS in the default host, with `queues` of all hosts, and totals."""
@@ -35,6 +37,7 @@ class Measured:
         queues = self._catalog.queues.values()
         return {
             **self._report.status(DEFAULT_HOST),
+            "users_total": self._users.totals(),
             "queues": rows,
             "queues_total": len(queues),
             "queues_left_out": len(queues) - len(rows),

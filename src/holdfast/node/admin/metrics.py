@@ -115,13 +115,13 @@ def _of_disk(told: Mapping[str, Any], commits: CommitTimes) -> Iterator[Metric]:
 def _of_clients(told: Mapping[str, Any]) -> Iterator[Metric]:
     yield _gauge("holdfast_drained", "1 while the node is drained: it takes no new messages", told["drain"] is not None)
     yield _gauge("holdfast_connections", "Open connections", told["connections"])
-    users, logins = told["users"], told["logins"]
+    users, logins = told["users_total"], told["logins"]
     for name, key, text in (
         ("refused", "refused", "Connections and links refused at a limit of their user"),
         ("requests", "requests", "Requests to $management"),
         ("requests_delayed", "requests_delayed", "Requests that waited for their user's rate"),
     ):
-        yield _counter(f"holdfast_{name}", text, sum(row[key] for row in users))
+        yield _counter(f"holdfast_{name}", text, users[key])
     yield _counter("holdfast_logins_failed", "Logins with a wrong password or name", logins["failed"])
     yield _counter("holdfast_logins_delayed", "Logins that had to wait", logins["delayed"])
     yield _counter("holdfast_logins_refused", "Logins that were not checked", logins["refused"])

@@ -1,0 +1,198 @@
+"""What a node tells federation of its topics' subscriptions as they come, change and go (docs/adr/0082)."""
+
+from random import Random
+from typing import Any
+
+import pytest
+
+from holdfast.amqp.connection import Receiver
+from holdfast.broker.cursors.entry_consumer import SubjectSelector
+from holdfast.endpoints.topic_bindings import TopicBindings
+from holdfast.errors import ConfigError
+from holdfast.federation.rows import Row
+from holdfast.peering.binding_control import PAUSE_S
+from holdfast.settings.limits import Limits
+from support.federated import DURABLE, federate, subscribe
+from support.rig import Node, Rig
+from support.routing import network
+
+
+@pytest.fixture
+def rig() -> Rig:
+    return Rig()
+
+
+@pytest.fixture
+def pair(rig: Rig) -> list[Node]:
+    nodes: list[Node] = network(rig, "a-b")
+    rig.run(3)
+    federate(rig, "a-b")
+    rig.run(3)
+    return nodes
+
+
+def told(node: Node) -> set[Row]:
+    """What federation has of the node's clients; the invariants say that it is what their subscriptions want."""
+    assert node.core is not None and node.core.bindings.federation is not None
+    node.core.validate()
+    return set(node.core.bindings.federation.bindings.get("flights", ()))
+
+
+def known(node: Node, origin: str) -> set[str]:
+    """The patterns that the node knows of another."""
+    assert node.core is not None and node.core.bindings.federation is not None
+    sets = node.core.bindings.federation.sets
+    return {row.pattern for key, held in sets.stored.items() if key.origin == origin for row in held.rows}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_it_is_what_the_subscriptions_want_whatever_happens(rig: Rig, pair: list[Node], seed: int) -> None:
+    a, b = pair
+    rng, clients = Random(seed), [rig.client(b) for _ in range(2)]
+    links: dict[int, Receiver] = {}
+    rig.settle()
+    for step in range(60):
+        kind, pattern, name = rng.randrange(8), rng.choice(["a", "a.*", "b.#"]), f"n{rng.randrange(6)}"
+        client = rng.choice(clients)
+        if kind <= 2:
+            links[step] = client.receiver(f"topic/flights/{pattern}", name=f"{name}.{step}", credit=1)
+        elif kind == 3:
+            _, links[step] = subscribe(rig, b, pattern, name=name, source=DURABLE)
+        elif kind == 4 and links:
+            link = links.pop(rng.choice(list(links)))
+            if not link.detached:
+                link.detach(closed=rng.random() < 0.7)
+        elif kind == 5 or (kind == 7 and rng.random() < 0.3):
+            b.refuse = 0
+            rig.run(2)
+            if kind == 5:
+                client.manage("DELETE", "subscription", name, queue="topic/flights")
+            else:
+                client.manage("DELETE", "queue", "topic/flights")
+        elif kind == 6:
+            b.refuse, b.refuse_all = 1, True
+        rig.run(0.1)
+        told(b)
+    b.refuse = 0
+    rig.run(5)
+    assert known(a, "b") == {row.pattern for row in told(b)}
+
+
+def test_one_of_many_subscriptions_costs_what_one_costs(
+    rig: Rig, pair: list[Node], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, b = pair
+    looked: list[object] = []
+    row_of = TopicBindings.row_of
+
+    def counted(self: TopicBindings, selector: SubjectSelector | None) -> Row:
+        looked.append(selector)
+        return row_of(self, selector)
+
+    monkeypatch.setattr(TopicBindings, "row_of", counted)
+    b.checks = False
+    client = rig.client(b)
+    for number in range(200):
+        client.receiver(f"topic/flights/gate.{number}", credit=1)
+    rig.run(1)
+    assert len(looked) == 200
+    looked.clear()
+    last = client.receiver("topic/flights/gate.200", credit=1)
+    rig.run(1)
+    last.detach(closed=True)
+    rig.run(1)
+    assert len(looked) == 1, "who ended is not asked what it wants"
+    assert len(told(b)) == 200
+
+
+def test_many_that_come_at_the_same_time_cost_few_commits(rig: Rig, pair: list[Node]) -> None:
+    a, b = pair
+    client = rig.client(b)
+    rig.settle()
+    before = b.tries
+    for number in range(100):  # five at a time, in 60 ms
+        client.receiver(f"topic/flights/gate.{number}", credit=1)
+        if number % 5 == 4:
+            rig.settle()
+            rig.run(0.003)
+    rig.run(PAUSE_S)
+    assert b.tries - before <= 2 + 0.06 / PAUSE_S and len(known(a, "b")) == 100
+    rig.run(1)
+    before = b.tries
+    for number in range(3):
+        client.receiver(f"topic/flights/one.{number}", credit=1)
+        rig.settle()
+        assert f"one.{number}" in known(a, "b"), "who binds one after the other does not wait"
+    assert b.tries - before == 3
+
+
+def test_two_that_want_the_same_are_one_binding(rig: Rig, pair: list[Node]) -> None:
+    a, b = pair
+    _, first = subscribe(rig, b, "a.b")
+    _, second = subscribe(rig, b, "a.b")
+    assert told(b) == {Row("a.b")}
+    first.detach(closed=True)
+    rig.run(1)
+    assert told(b) == {Row("a.b")} and known(a, "b") == {"a.b"}
+    second.detach(closed=True)
+    rig.run(1)
+    assert told(b) == set() and known(a, "b") == set()
+
+
+def test_a_failure_while_it_is_told_loses_nothing(rig: Rig, pair: list[Node], monkeypatch: pytest.MonkeyPatch) -> None:
+    a, b = pair
+    assert b.core is not None
+    subscribe(rig, b, "a")
+    failing = [True]
+    rebind = b.core.bindings.rebind
+
+    def failed(*given: Any) -> None:
+        if failing:
+            failing.clear()
+            raise RuntimeError("planted")
+        rebind(*given)
+
+    monkeypatch.setattr(b.core.bindings, "rebind", failed)
+    subscribe(rig, b, "b")
+    subscribe(rig, b, "c")
+    rig.run(10)
+    assert not failing and told(b) == {Row("a"), Row("b"), Row("c")} and known(a, "b") == {"a", "b", "c"}
+
+
+def test_so_does_one_in_the_middle_of_what_changed(rig: Rig, pair: list[Node], monkeypatch: pytest.MonkeyPatch) -> None:
+    _, b = pair
+    row_of, failing = TopicBindings.row_of, [True]
+
+    def failed(self: TopicBindings, selector: SubjectSelector | None) -> Row:
+        if failing and selector is not None and selector.pattern is not None and selector.pattern.text == "c":
+            failing.clear()
+            raise RuntimeError("planted")
+        return row_of(self, selector)
+
+    monkeypatch.setattr(TopicBindings, "row_of", failed)
+    subscribe(rig, b, "a")
+    client = rig.client(b)
+    client.receiver("topic/flights/b", credit=1)
+    last = client.receiver("topic/flights/c", credit=1)
+    rig.run(10)
+    assert not failing and told(b) == {Row("a"), Row("b"), Row("c")}
+    last.detach(closed=True)
+    rig.run(1)
+    assert told(b) == {Row("a"), Row("b")}
+
+
+def test_a_topic_that_is_deleted_and_made_again_is_another(rig: Rig, pair: list[Node]) -> None:
+    a, b = pair
+    client, link = subscribe(rig, b, "a")
+    link.detach(closed=True)
+    rig.run(1)
+    assert client.manage("DELETE", "queue", "topic/flights")[0] == 200
+    assert told(b) == set() and known(a, "b") == set()
+    subscribe(rig, b, "b")
+    assert told(b) == {Row("b")} and known(a, "b") == {"b"}
+
+
+def test_one_topic_may_have_as_many_subscriptions_as_others_know_bindings_of_one_node() -> None:
+    Limits(queue_subscriptions_max=50_000).validate()
+    with pytest.raises(ConfigError, match="invalid value 50001 for limits queue_subscriptions_max; expected 1 to 5"):
+        Limits(queue_subscriptions_max=50_001).validate()
