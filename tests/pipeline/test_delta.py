@@ -264,6 +264,11 @@ def test_a_table_that_does_not_fit_is_told(local: DeltaOptions, tmp_path: Path) 
         opened(strict, delta_schema(StructType([StructField("id", LongType())])))
 
 
+def test_what_delta_rs_says_is_a_line_without_colours(local: DeltaOptions) -> None:
+    found = delta._told(local, OSError("Generic error\n \x1b[31m-\x1b[0m more"))
+    assert str(found) == f"Delta table {local.uri}: Generic error - more"
+
+
 def test_rows_may_lack_columns_of_the_table(local: DeltaOptions) -> None:
     opened(local, SCHEMA)
     few = StructType([StructField("id", LongType())])

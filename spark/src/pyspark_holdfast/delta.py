@@ -7,6 +7,7 @@ done. deltalake is imported where it is needed.
 """
 
 import json
+import re
 import time
 import uuid
 from collections.abc import Iterator, Mapping
@@ -34,6 +35,7 @@ LOG: Final = "_delta_log"
 LAST_CHECKPOINT: Final = "_last_checkpoint"
 WRITER_VERSION_MAX: Final = 2
 """Of a table's protocol: later ones may have conditions on rows, or other names of columns in files."""
+_COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
 GROUP_BYTES_MAX: Final = 64 * 1024 * 1024
 """Of rows that a task gathers for a group of its file."""
 
@@ -268,4 +270,5 @@ def _deltalake() -> Any:
 
 
 def _told(options: DeltaOptions, error: Exception) -> HoldfastError:
-    return HoldfastError(f"Delta table {options.uri}: {' '.join(str(error).split())}")
+    """What delta-rs says, in a line and without its colours."""
+    return HoldfastError(f"Delta table {options.uri}: {' '.join(_COLOUR.sub('', str(error)).split())}")

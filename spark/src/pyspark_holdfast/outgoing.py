@@ -1,7 +1,7 @@
 """Rows as messages: the inverse of `rows.py`, for the sink (docs/spark.md, "Writing").
 
 Rules of this file: a row becomes the line of JSON that `holdfast send` takes as a message (`message_json`), and that
-alone decides what it is: there is no second mapping. A mistake in a row is a ValueError of one line.
+alone decides what it is; `outgoing_plain.py` is its short form for plain rows. A mistake is a ValueError of one line.
 """
 
 import base64
@@ -30,6 +30,7 @@ from holdfast.client import Message
 from holdfast.client.messages.message_json import BODY_KINDS, FORMAT, message_of
 from holdfast.errors import ConfigError
 from pyspark_holdfast.columns import FIELDS
+from pyspark_holdfast.outgoing_plain import plain_message
 
 NOT_SENT: Final = frozenset(
     ("sequence", "enqueued", "first_acquirer", "delivery_count", "delivery_annotations_json", "footer_json", "origin",
@@ -113,7 +114,8 @@ def _check_values(name: str, kind: DataType) -> None:
 
 def message_of_row(row: dict[str, Any]) -> Message:
     """The message that a row tells, by the names of its columns. Raises ValueError, in one line."""
-    return message_of(line_of_row(row))
+    message = plain_message(row)
+    return message_of(line_of_row(row)) if message is None else message
 
 
 def line_of_row(row: dict[str, Any]) -> dict[str, Any]:

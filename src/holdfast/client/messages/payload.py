@@ -14,7 +14,8 @@ from holdfast.amqp.wire import conditions
 from holdfast.amqp.wire.decoding import decode
 from holdfast.amqp.wire.encoding import encode
 from holdfast.amqp.wire.extensions import NUMBER, ORIGIN, PATH
-from holdfast.amqp.wire.types import Described, Symbol, Timestamp, Ulong
+from holdfast.amqp.wire.performatives import Header
+from holdfast.amqp.wire.types import MISSING, Described, Symbol, Timestamp, Ulong
 from holdfast.client.messages.compose import of_body
 from holdfast.errors import ConfigError, LocalProtocolError, RemoteProtocolError
 
@@ -24,6 +25,7 @@ ENQUEUED: Final = Symbol("x-opt-enqueued-time")
 _NUMBER_KEY: Final = b"\xa3\x15x-opt-holdfast-number\x80"
 _NUMBER_SECTION: Final = Struct(f">3sBBB{len(_NUMBER_KEY)}sQ")
 _DURABLE: Final = b"\x00\x53\x70\xc0\x02\x01\x41"
+_DURABLE_HEADER: Final = Header(durable=True)
 _DATA8: Final = b"\x00\x53\x75\xa0"
 _DATA32: Final = b"\x00\x53\x75\xb0"
 _TEXT8: Final = b"\x00\x53\x77\xa1"
@@ -106,8 +108,13 @@ def cut(message: Message | object) -> Cut:
     if not isinstance(message, Message):
         return Cut(_DURABLE, None, _body_of(message))
     head = b""
-    if message.header is not None or message.delivery_annotations is not None:
+    if message.header == _DURABLE_HEADER and message.delivery_annotations is None:
+        head = _DURABLE
+    elif message.header is not None or message.delivery_annotations is not None:
         head = Message(header=message.header, delivery_annotations=message.delivery_annotations).encode()
+    if _is_one_section(message):
+        assert message.data is not None
+        return Cut(head, message.message_annotations or None, _sized(_DATA8, _DATA32, message.data[0]))
     bare = Message(
         properties=message.properties,
         application_properties=message.application_properties,
@@ -117,6 +124,17 @@ def cut(message: Message | object) -> Cut:
         footer=message.footer,
     ).encode()
     return Cut(head, message.message_annotations or None, bare)
+
+
+def _is_one_section(message: Message) -> bool:
+    """Whether the bare message is one data section."""
+    return (
+        message.data is not None
+        and len(message.data) == 1
+        and type(message.data[0]) is bytes
+        and message.properties is message.application_properties is message.sequences is message.footer is None
+        and message.value is MISSING
+    )
 
 
 def whole(message: Message | object) -> Message:
