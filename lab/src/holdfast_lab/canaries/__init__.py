@@ -10,6 +10,7 @@ from typing import Final
 from holdfast_lab.canaries.bound_defects import BOUND_CANARIES
 from holdfast_lab.canaries.burst_defects import BURST_CANARIES
 from holdfast_lab.canaries.client_defects import CLIENT_CANARIES
+from holdfast_lab.canaries.corner_defects import CORNER_CANARIES
 from holdfast_lab.canaries.disk_defects import DISK_CANARIES
 from holdfast_lab.canaries.driver_defects import DRIVER_CANARIES
 from holdfast_lab.canaries.federation_defects import FEDERATION_CANARIES
@@ -50,6 +51,7 @@ CANARIES: Final[dict[str, Canary]] = {
         *FEDERATION_CANARIES,
         *READER_CANARIES,
         *OPERATOR_CANARIES,
+        *CORNER_CANARIES,
     )
 }
 
