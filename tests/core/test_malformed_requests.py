@@ -54,7 +54,7 @@ def test_an_empty_body_has_no_arguments(body: dict[str, Any]) -> None:
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_a_request_whose_answer_has_no_way_is_rejected_with_what_is_missing(dynamic: bool) -> None:
     """A client that awaits the answer at a dynamic node, or at any other queue, would wait for ever."""
-    rig, node, client = world()
+    rig, _, client = world()
     address = "nowhere"
     if dynamic:
         _, address = dynamic_source(client)
