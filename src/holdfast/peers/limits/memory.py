@@ -54,8 +54,8 @@ more: about 10 us each, however few bytes they have. Entries of a run count less
 UNMEASURED_BYTES_MAX: Final = 64 * 1024
 UNMEASURED_PARTS: Final = 2_048
 """After so many bytes, or such a part of the bound, changed connections are measured. A byte from a peer uses at most
-110 bytes of memory (a begin of 20 bytes is a session), so memory that is not counted yet is a small part of the half
-that is free."""
+320 bytes of memory (an attach of 39 bytes is a subscription of a topic), so memory that is not counted yet is a part of
+the half that is free."""
 STEP_BYTES: Final = 2 * 1024
 """Steps in which a connection's account grows."""
 LOOKS_A_TURN: Final = 1_000
