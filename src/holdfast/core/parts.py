@@ -363,7 +363,7 @@ class Parts:
                 self.containment, self.forwarding, routing=lambda: self.routing, nodes_left=self._nodes_may_have_left,
             ),
             bindings=self.bindings, doors=lambda: self.doors, is_stopping=lambda: self.stopping,
-            routed=lambda: () if self.routing is None else self.routing.costs,
+            routed=lambda: () if self.routing is None else self.routing.costs, audit=self.audit,
         )  # fmt: skip
         return endpoints
 

@@ -18,6 +18,7 @@ from holdfast.errors import ConfigError
 from holdfast.management.operations.answers import Answer, Later, Refused
 from holdfast.peering.binding_control import BindingControl
 from holdfast.peering.doors import Doors
+from holdfast.peers.audit import Audit
 from holdfast.queue_links.links import QueueLinks
 from holdfast.settings.changes import bounded, compare
 from holdfast.settings.node import NodeConfig
@@ -47,6 +48,7 @@ class Reloading:
         doors: Callable[[], Doors],
         routed: Callable[[], Iterable[str]],
         is_stopping: Callable[[], bool],
+        audit: Audit,
     ) -> None:
         """`access`: None if an authoriser decides that does not use the configuration's rules. `publish_by`: sets the
         accounts by which neighbours' messages are published. `routed`: the neighbours that routing uses."""
@@ -63,6 +65,7 @@ class Reloading:
         self._routed = routed
         self._doors = doors
         self._is_stopping = is_stopping
+        self._audit = audit
         self._asked: list[Later] = []
         """The requests that the next reading answers."""
         self._told_open = False
@@ -94,6 +97,8 @@ class Reloading:
             self._answer(Answer(500, "a failure of the node, see its log", {}))
             raise
         self._log.write("INFO", f"reload: {'; '.join(changed) or 'nothing has changed'}")
+        if changed and not self._asked:  # a request is recorded with who has made it
+            self._audit.configured(f"configuration reloaded: {'; '.join(changed)}")
         if restart:
             self._log.write("WARNING", f"reload: from the next start on: {'; '.join(restart)}")
         self._answer(Answer(200, "OK", {"changed": list(changed), "restart": list(restart)}, stored=True))

@@ -262,6 +262,7 @@ class Doors:
         stored = [StoredUser(name, host, parse(credential)) for host, name, credential in event.users]
         gone = set(self._accounts.change(stored, event.seed))
         self._users.know(self._accounts.stored_names())
+        self._audit.configured("the file of users was read")
         self._log_out_users(gone)
 
     def configure(self, config: NodeConfig, differs: Callable[[str | None, str], bool]) -> None:
