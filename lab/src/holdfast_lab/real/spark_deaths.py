@@ -43,8 +43,8 @@ from holdfast_lab.real.campaign import JVM_OPTIONS, whole
 from holdfast_lab.real.configs import NodeFile
 
 MASTER: Final = "local-cluster[2,1,1024]"
-DRAWN: Final = ("parquet", "holdfast")
-SINKS: Final = (*DRAWN, "postgresql", "delta")
+DRAWN: Final = ("parquet", "holdfast", "delta")
+SINKS: Final = (*DRAWN, "postgresql")
 VICTIMS: Final = ("executor", "worker", "driver", "node")
 NODE: Final = "hub"
 SOURCE: Final = "in"
