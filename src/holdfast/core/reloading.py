@@ -11,6 +11,7 @@ from typing import Final
 
 from holdfast.access.current import CurrentAccess
 from holdfast.core.neighbour_changes import NeighbourChanges
+from holdfast.endpoints.remotes.remotes import Remotes
 from holdfast.engine import events
 from holdfast.engine.log import Log
 from holdfast.engine.outbox import Outbox
@@ -44,6 +45,7 @@ class Reloading:
         subscriptions: ConfiguredSubscriptions,
         queue_links: QueueLinks,
         neighbours: NeighbourChanges,
+        remotes: Callable[[], Remotes],
         bindings: BindingControl,
         doors: Callable[[], Doors],
         routed: Callable[[], Iterable[str]],
@@ -61,6 +63,7 @@ class Reloading:
         self._subscriptions = subscriptions
         self._queue_links = queue_links
         self._neighbours = neighbours
+        self._remotes = remotes
         self._bindings = bindings
         self._routed = routed
         self._doors = doors
@@ -131,10 +134,13 @@ class Reloading:
                 raise ConfigError(f"{error}; a restart takes up all of it") from None
             raise
         created = self._queues.create(config.queues)
+        remotes = self._remotes()
         try:
+            remotes.queues.configure(config.remotes)  # links may lead there
             self._queue_links.check(config.links)
         except ConfigError:
             self._queues.take_back(created)
+            remotes.queues.configure(self.config.remotes)
             raise
         queues, waits = self._queues.take_up(config.queues)
         before, self.config = self.config, replace(config, queues=queues)
@@ -149,6 +155,8 @@ class Reloading:
         ways = ("neighbours", "forwarding", "topology", "roles")
         if any(getattr(before, field) != getattr(config, field) for field in ways):
             self._neighbours.take_up(config)
+        if before.remotes != config.remotes:
+            self._remotes().configure(config.remotes)
         doors = ("users", "access", "neighbours", "topology")
         if any(getattr(before, field) != getattr(config, field) for field in doors):
             self._doors().configure(config, differs)

@@ -77,6 +77,8 @@ class BindingControl:
         """All bindings of this node's clients, by topic; read when federation begins."""
         self.answered: Callable[[Answer], None] = lambda answer: None
         """Receives the answers to `confirm`."""
+        self.remote_is_up: Callable[[str], bool] = lambda name: False
+        """Whether that is a remote with which there is a session."""
         self.learned: Callable[[], None] = lambda: None
         """Called when `learns` may have become False."""
         self.made.moved()

@@ -25,6 +25,7 @@ from holdfast_lab.canaries.policy_defects import POLICY_CANARIES
 from holdfast_lab.canaries.queue_defects import QUEUE_CANARIES
 from holdfast_lab.canaries.queue_link_defects import QUEUE_LINK_CANARIES
 from holdfast_lab.canaries.reader_defects import READER_CANARIES
+from holdfast_lab.canaries.remote_defects import REMOTE_CANARIES
 from holdfast_lab.canaries.routing_defects import ROUTING_CANARIES
 from holdfast_lab.canaries.transaction_defects import TRANSACTION_CANARIES
 from holdfast_lab.canaries.undo_defects import UNDO_CANARIES
@@ -52,6 +53,7 @@ CANARIES: Final[dict[str, Canary]] = {
         *READER_CANARIES,
         *OPERATOR_CANARIES,
         *CORNER_CANARIES,
+        *REMOTE_CANARIES,
     )
 }
 

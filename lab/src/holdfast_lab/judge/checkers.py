@@ -100,6 +100,8 @@ class Ledger:
         """By `queue@node`: messages_max."""
         self.orders: dict[str, str] = {}
         """By `queue@node`: its order. `none` promises none; what is not here is judged as `bounded`."""
+        self.stored: Callable[[str, str, bytes], None] = lambda name, queue, key: None
+        """Called with each message that a node stores, in their order: the node, the queue and the key."""
         self.ended: set[tuple[str, bytes]] = set()
         """Destinations and identities of which a tombstone was written anywhere."""
         self.vanished: dict[bytes, str] = {}
@@ -204,6 +206,7 @@ class Ledger:
                     self._in_order(name, key)
                 self._put(disk, queue_id, sequence, key)
                 name_there = disk.names[queue_id]
+                self.stored(name, name_there, key)
                 if hosts[queue_id] != host_sent_in(offered[key]):
                     self.history.stays(key, f"{name_there} at {name}", "lies in")
                 if queue_id not in disk.transit and queue_id not in disk.waiting:

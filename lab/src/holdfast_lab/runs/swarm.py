@@ -41,6 +41,7 @@ from holdfast_lab.draws.drawn_pacing import with_pacing, with_unsteady_pacing
 from holdfast_lab.draws.drawn_policies import with_policies
 from holdfast_lab.draws.drawn_relays import with_asked, with_larger, with_mixed, with_relays
 from holdfast_lab.draws.drawn_reloads import with_reloads
+from holdfast_lab.draws.drawn_remotes import with_remotes
 from holdfast_lab.draws.drawn_scenes import with_later_scenes
 from holdfast_lab.draws.drawn_services import with_services, with_services_apart
 from holdfast_lab.draws.drawn_takes import with_takes
@@ -110,6 +111,7 @@ DRAWS: Final[tuple[Draw, ...]] = (
     with_corners,
     with_changed_rules,
     with_departures,
+    with_remotes,
 )
 """What is drawn on top of a plan: aims add knobs to those of the small bounds, and the wire takes one away again where
 LMDB lies under the nodes."""

@@ -129,7 +129,7 @@ class Certificates:
 def certificates_of(settings: NodeSettings) -> Certificates | None:
     """Those that a node needs; None for one that speaks TLS nowhere. Raises ConfigError if they cannot be used."""
     serves = bool(settings.listen_tls)
-    dials = any(neighbour.tls for neighbour in settings.core.neighbours)
+    dials = any(item.tls for item in settings.core.dialled)
     return Certificates(settings.tls, serves=serves, dials=dials) if serves or dials else None
 
 
