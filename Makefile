@@ -163,7 +163,8 @@ pacing: setup
 		--picture docs/results/traffic-control.png
 
 # Bindings that travel, over a model of the network and on whole nodes: missed, doubled, corrupted tables, copies and
-# control bytes, into docs/results; an hour. Exit code 1 where a run does not end well, or a rule taken out is not missed.
+# control bytes, into docs/results; four minutes of a core with NODES=60. Exit code 1 where a run does not end well, or
+# a rule taken out is not missed.
 federation: setup
 	$(BIN)/python -m holdfast_lab.bindings --seeds $(or $(RUNS),60) --page docs/results/federation.md
 	$(BIN)/python -m holdfast_lab.federated --seeds $(or $(NODES),200) --page docs/results/federation.md

@@ -595,21 +595,3 @@ def test_who_waits_longest_for_memory_of_queues_is_told_although_others_began_wh
     memory.queues.hold(800)
     Relief(memory, connections, links, SimpleNamespace(), str).give()  # type: ignore[arg-type]
     assert len(links.refills) == 2 and not memory.waiting
-
-
-def test_the_queues_that_subscriptions_make_count_as_what_their_connection_holds(rig: Rig) -> None:
-    node = rig.node("hub")
-    memory = core_of(node).memory
-    client = rig.client(node)
-    rig.settle()
-    peer = next(iter(core_of(node).connections.values()))
-    links = [client.receiver(f"topic/flights/{number}") for number in range(100)]
-    rig.settle()
-    memory.measure(peer)
-    with_queues = peer.held_bytes
-    assert memory.nodes_of[peer] == 100 and with_queues > 100 * (NODE_BYTES + LINK_BYTES)
-    for link in links:
-        link.detach(closed=True)
-    rig.settle()
-    memory.measure(peer)
-    assert with_queues - peer.held_bytes > 100 * (NODE_BYTES + LINK_BYTES) - 2 * STEP_BYTES

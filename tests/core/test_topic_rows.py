@@ -1,4 +1,7 @@
-"""What a node tells federation of its topics' subscriptions as they come, change and go (docs/adr/0082)."""
+"""What a node tells federation of its topics' subscriptions as they come, change and go (docs/adr/0082).
+
+And what many of them take.
+"""
 
 from random import Random
 from typing import Any
@@ -11,6 +14,7 @@ from holdfast.endpoints.topic_bindings import TopicBindings
 from holdfast.errors import ConfigError
 from holdfast.federation.rows import Row
 from holdfast.peering.binding_control import PAUSE_S
+from holdfast.peers.limits.memory import LINK_BYTES, NODE_BYTES, STEP_BYTES
 from holdfast.settings.limits import Limits
 from support.federated import DURABLE, federate, subscribe
 from support.rig import Node, Rig
@@ -196,3 +200,22 @@ def test_one_topic_may_have_as_many_subscriptions_as_others_know_bindings_of_one
     Limits(queue_subscriptions_max=50_000).validate()
     with pytest.raises(ConfigError, match="invalid value 50001 for limits queue_subscriptions_max; expected 1 to 5"):
         Limits(queue_subscriptions_max=50_001).validate()
+
+
+def test_the_queues_that_subscriptions_make_count_as_what_their_connection_holds(rig: Rig) -> None:
+    node = rig.node("hub")
+    assert node.core is not None
+    memory = node.core.memory
+    client = rig.client(node)
+    rig.settle()
+    peer = next(iter(node.core.connections.values()))
+    links = [client.receiver(f"topic/flights/{number}") for number in range(100)]
+    rig.settle()
+    memory.measure(peer)
+    with_queues = peer.held_bytes
+    assert memory.nodes_of[peer] == 100 and with_queues > 100 * (NODE_BYTES + LINK_BYTES)
+    for link in links:
+        link.detach(closed=True)
+    rig.settle()
+    memory.measure(peer)
+    assert with_queues - peer.held_bytes > 100 * (NODE_BYTES + LINK_BYTES) - 2 * STEP_BYTES

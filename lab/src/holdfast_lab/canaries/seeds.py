@@ -96,7 +96,7 @@ CAUGHT_BY: Final[dict[str, tuple[int, int]]] = {
     "federated-said-not-stored": (110, 250),
     "federated-removed-first": (1103, 1150),
     "federated-untold-beside-many": (233, 300),
-    "federated-asked-while-there": (1, 50),
+    "federated-asked-while-there": (290, 300),
     "relayed-beyond-the-bound": (54, 150),
     "body-of-another": (54, 150),
     "no-time-for-retirements": (6, 50),
