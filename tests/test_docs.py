@@ -126,7 +126,7 @@ def test_the_index_of_decisions_is_whole() -> None:
     told = re.search(r"given up:\*\* ([^.]+)\.", index)
     assert told is not None
     given_up: set[int] = set()
-    for part in told[1].split(", "):
+    for part in re.split(r",\s+", told[1]):
         first, _, last = part.partition(" to ")
         given_up |= set(range(int(first), int(last or first) + 1))
     assert given_up == set(range(1, max(titles))) - set(titles)
