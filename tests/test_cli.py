@@ -220,6 +220,10 @@ def test_an_empty_name_is_none_and_not_all(line: str, capsys: pytest.CaptureFixt
             "status --url amqp://ann@127.0.0.1 --password-file /does/not/exist",
             "/does/not/exist cannot be read (No such file",
         ),
+        (
+            "status --url amqp://ann@127.0.0.1 --password-file /dev/null",
+            "/dev/null has no password in its first line; give a file with the password",
+        ),
     ],
 )
 def test_a_value_that_cannot_be_is_exit_2(line: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:

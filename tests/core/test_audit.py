@@ -1,5 +1,6 @@
 """The audit log: who, from where, what, and how it ended (peers/audit.py)."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from holdfast.amqp.wire.encoding import encode
 from holdfast.amqp.wire.frames import SASL_FRAME, SASL_HEADER, frame
 from holdfast.amqp.wire.performatives import Properties, SaslInit, Source
 from holdfast.amqp.wire.types import Symbol
-from holdfast.engine import strangers
+from holdfast.engine import events, strangers
 from holdfast.peers import audit
 from holdfast.settings.hosts import UserConfig
 from holdfast.settings.limits import Limits
@@ -45,6 +46,21 @@ def taken(hub: Node) -> list[dict[str, Any]]:
     hub.rig.settle()
     found, hub.audited = hub.audited, []
     return [{key: value for key, value in row.items() if key not in ("connection", "container")} for row in found]
+
+
+def test_changes_by_files_are_recorded() -> None:
+    """SIGHUP and `holdfast user` leave a trace too; a request has its own, with who has made it."""
+    hub = node()
+    hub.handle(events.ConfigRead(config=replace(hub.config, users=USERS[:2])))
+    told = {"kind": "change", "outcome": "ok"}
+    assert taken(hub) == [told | {"change": "configuration reloaded: user 'jfk' removed"}]
+    hub.handle(events.ConfigRead(config=replace(hub.config, users=USERS[:2])))
+    assert taken(hub) == [], "nothing has changed"
+    hub.handle(events.UsersChanged(users=()))
+    assert taken(hub) == [told | {"change": "the file of users was read"}]
+    silent = node(audit=False)
+    silent.handle(events.UsersChanged(users=()))
+    assert taken(silent) == []
 
 
 def test_logins_are_recorded_and_no_name_that_may_be_a_password() -> None:

@@ -159,3 +159,17 @@ def test_cut_and_foreign_payloads_are_no_run() -> None:
         assert carried_runs.read_run([whole[0][:size]] * 2, 1, Taken(Count())) is None
         assert carried_runs.read_run([whole[0], whole[1][:size]], 1, Taken(Count())) is None
     assert carried_runs.read_run([b"\x00\x53\x77\x40"] * 2, 1, Taken(Count())) is None
+
+
+def test_what_differs_only_in_number_and_body_is_one_run_however_far_it_has_come() -> None:
+    for hops in range(5):
+        trace = b"".join(UUID(int=store).bytes for store in range(9, 9 + hops))
+        values = [
+            entry.pack(
+                flags=entry.DURABLE, enqueued_ms=number, bare=bytes([number]) * 40,
+                identity=entry.Identity(UUID(int=1), number), trace=trace, to="a",
+            )
+            for number in range(1, 6)
+        ]  # fmt: skip
+        assert carried_runs.alike(values, 0) == 5
+        assert carried_runs.alike(values, 3) == 2

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from core.test_dynamic_nodes import dynamic_source
 from holdfast.amqp.message.message import Message
 from holdfast.amqp.wire.performatives import Properties, Rejected
 from holdfast.amqp.wire.types import MISSING, Described, Symbol, Ulong
@@ -53,12 +54,10 @@ def test_an_empty_body_has_no_arguments(body: dict[str, Any]) -> None:
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_a_request_whose_answer_has_no_way_is_rejected_with_what_is_missing(dynamic: bool) -> None:
     """A client that awaits the answer at a dynamic node, or at any other queue, would wait for ever."""
-    rig, node, client = world()
+    rig, _, client = world()
     address = "nowhere"
     if dynamic:
-        link = client.receiver("", source={"dynamic": True})
-        rig.settle()
-        address = str(link.remote_source.address)
+        _, address = dynamic_source(client)
     asking = client.sender("$management")
     rig.settle()
     request = Message(properties=Properties(message_id="m", reply_to=address), application_properties=CREATE)

@@ -22,6 +22,7 @@ from holdfast.peers.connections import Connections
 from holdfast.peers.limits.memory import (
     CONNECTION_BYTES,
     LINK_BYTES,
+    NODE_BYTES,
     PARKED_BYTES,
     REQUEST_BYTES,
     SEND_BYTES,
@@ -376,6 +377,7 @@ def test_connection_request_bytes_max(rig: Rig, count: int, rejected: int) -> No
     node = rig.node("hub", limits=Limits(connection_request_bytes_max=65_536))
     core = core_of(node)
     client = rig.client(node)
+    client.receiver("$management")
     links = [client.sender("$management"), client.sender("$management")]
     rig.settle()
     peer = next(iter(core.connections.values()))
@@ -520,10 +522,11 @@ def test_short_of_memory_a_connection_may_have_its_share_and_no_byte_more(rig: R
     assert left > 0 and core.memory.admits(peer, left + more) == (not more)
 
 
-def held_by(peer: Any) -> int:
+def held_by(memory: Memory, peer: Any) -> int:
     """What the node holds for that connection, as a measure would find it now."""
     engine = peer.amqp
     held: int = CONNECTION_BYTES + engine.held_bytes + engine.links * LINK_BYTES + len(peer.sends) * SEND_BYTES
+    held += memory.nodes_of.get(peer, 0) * NODE_BYTES
     held += peer.bodies_given.held_bytes + peer.bodies_taken.held_bytes
     return held + max(peer.unread_bytes, peer.unsent_bytes)
 
@@ -543,7 +546,7 @@ def test_what_is_not_measured_yet_is_a_small_part_of_the_bound(rig: Rig, bound: 
         peer = opened(rig, node)
         for channel in range(1, 200, 20):
             begin_sessions(node, rig, peer, channel, 20)
-            held = sum(map(held_by, core.connections.values()))
+            held = sum(held_by(core.memory, peer) for peer in core.connections.values())
             missing = held - memory.connections.held
             least = max(least, missing)
             assert missing <= 110 * memory.unmeasured_max < bound * 6 // 100
@@ -568,10 +571,10 @@ def test_a_connection_that_holds_as_much_as_before_costs_its_account_nothing(rig
     assert len(set(held[1:])) == 1, held
     peer.unread_bytes = 100_000
     memory.measure(peer)
-    assert held_by(peer) <= peer.held_bytes < held_by(peer) + STEP_BYTES
+    assert held_by(memory, peer) <= peer.held_bytes < held_by(memory, peer) + STEP_BYTES
     peer.unread_bytes = 0
     memory.measure(peer)
-    assert held_by(peer) <= peer.held_bytes < held_by(peer) + STEP_BYTES
+    assert held_by(memory, peer) <= peer.held_bytes < held_by(memory, peer) + STEP_BYTES
     assert memory.connections.held == sum(other.held_bytes for other in core.connections.values())
 
 
@@ -592,3 +595,21 @@ def test_who_waits_longest_for_memory_of_queues_is_told_although_others_began_wh
     memory.queues.hold(800)
     Relief(memory, connections, links, SimpleNamespace(), str).give()  # type: ignore[arg-type]
     assert len(links.refills) == 2 and not memory.waiting
+
+
+def test_the_queues_that_subscriptions_make_count_as_what_their_connection_holds(rig: Rig) -> None:
+    node = rig.node("hub")
+    memory = core_of(node).memory
+    client = rig.client(node)
+    rig.settle()
+    peer = next(iter(core_of(node).connections.values()))
+    links = [client.receiver(f"topic/flights/{number}") for number in range(100)]
+    rig.settle()
+    memory.measure(peer)
+    with_queues = peer.held_bytes
+    assert memory.nodes_of[peer] == 100 and with_queues > 100 * (NODE_BYTES + LINK_BYTES)
+    for link in links:
+        link.detach(closed=True)
+    rig.settle()
+    memory.measure(peer)
+    assert with_queues - peer.held_bytes > 100 * (NODE_BYTES + LINK_BYTES) - 2 * STEP_BYTES

@@ -173,7 +173,7 @@ def test_a_path_that_the_table_does_not_have_mends_the_table() -> None:
     states = d.core.routing.states
     good = states.known["b"].record
     dear = tuple((to, 7_000_000) for to, _ in good.links)
-    states._put(Known(Record("b", 1, dear, good.store)))
+    states.put(Known(Record("b", 1, dear, good.store)))
     d.core.routing.wake()
     d.due = True
     rig.settle()

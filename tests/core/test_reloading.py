@@ -102,6 +102,7 @@ def test_the_first_user_sends_everybody_away_and_the_last_lets_everybody_in() ->
 
 def test_that_users_may_do_everything_is_said_at_the_start_and_when_the_last_rule_goes() -> None:
     def said(node: Node) -> int:
+        node.rig.settle()
         return sum("every user may do everything, as there is no [[access]]" in line for line in node.logs)
 
     assert said(Rig().node("hub")) == 0, "where there are no users, nobody thinks of rights"

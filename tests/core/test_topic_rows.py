@@ -115,7 +115,7 @@ def test_many_that_come_at_the_same_time_cost_few_commits(rig: Rig, pair: list[N
         if number % 5 == 4:
             rig.settle()
             rig.run(0.003)
-    rig.run(PAUSE_S)
+    rig.run(2 * PAUSE_S)
     assert b.tries - before <= 2 + 0.06 / PAUSE_S and len(known(a, "b")) == 100
     rig.run(1)
     before = b.tries

@@ -131,4 +131,4 @@ def test_a_broker_that_is_a_neighbour_is_told_apart_from_a_node(nodes: Nodes, tm
     config.write_text(NEIGHBOUR.format(folder=tmp_path, port=port))
     node = nodes.start(None, config=config, listen=None)
     nodes.run(node.logged("what answers at its remote is not a Holdfast node"))
-    assert "let a program pass messages on to it" in node.stderr and "Traceback" not in node.stderr
+    assert "list it as a [[remote]]" in node.stderr and "Traceback" not in node.stderr

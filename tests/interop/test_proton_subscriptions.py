@@ -1,4 +1,4 @@
-"""Subscriptions of a topic, read by Qpid Proton over connections that end and over kills of the node (docs/topics.md)."""
+"""Subscriptions of a topic, read by Qpid Proton while connections end and the node is killed (docs/topics.md)."""
 
 import random
 import time
@@ -35,8 +35,7 @@ class Shared(LinkOption):  # type: ignore[misc]
 
 
 class Reader:
-    """A link of a subscription, whose connection ends now and then. `done`: what it has accepted, while the node was
-    there to hear it."""
+    """A link of a subscription, whose connection ends now and then. `got`: what it has accepted."""
 
     def __init__(self, node: NodeProcess, pattern: str, name: str, *options: LinkOption) -> None:
         self.node, self.address, self.name, self.options = node, f"topic/news/{pattern}", name, options
@@ -62,16 +61,12 @@ class Reader:
         self.got.append(arrival.message)
         arrival.accept()
 
-    def leave(self, *, politely: bool) -> None:
-        """With what it has not accepted."""
+    def leave(self, *, detaches: bool) -> None:
+        """With what it has not accepted: it detaches its link, or only closes its connection."""
         if self.client is not None and self.inflow is not None:
-            if politely:
+            if detaches:
                 self.inflow.detach()
-                self.client.connection.close()
-            else:
-                self.client.connection.conn.transport.close_head()
-                self.client.connection.container.wakeup() if hasattr(self.client.connection.container, "wakeup") else None
-                self.client.connection.conn.transport.close_tail()
+            self.client.connection.close()
         self.client = self.inflow = None
 
     def drain(self) -> None:
@@ -99,7 +94,8 @@ def test_each_subscription_gets_each_message_whatever_ends(nodes: Nodes, tmp_pat
             numbers = range(len(sent), len(sent) + draw.randint(1, 20))
             messages = [(draw.choice("abc") + ".x", number) for number in numbers]
             publisher.send(
-                "topic/news", *(Message(id=number, subject=subject, body=number, durable=True) for subject, number in messages)
+                "topic/news",
+                *(Message(id=number, subject=subject, body=number, durable=True) for subject, number in messages),
             )
             sent += messages
             if draw.random() < 0.3:  # expires before anybody who is late reads it
@@ -114,7 +110,7 @@ def test_each_subscription_gets_each_message_whatever_ends(nodes: Nodes, tmp_pat
         elif reader.client is None:
             reader.attach(draw.choice([1, 5, 50]))
         elif act < 0.7:
-            reader.leave(politely=draw.random() < 0.5)
+            reader.leave(detaches=draw.random() < 0.5)
         else:
             reader.accept(draw.randint(1, 30))
     time.sleep(2 * EXPIRES_S)

@@ -32,6 +32,13 @@ def test_a_message_goes_where_its_name_means() -> None:
     assert found >= {"CREATE", "UPDATE", "DELETE", "a message allowed", "a message refused", "a link allowed"}
 
 
+def test_a_node_that_is_drained_refuses_before_it_looks_at_a_name() -> None:
+    drains = tuple(Fault(kind="drain", at=at, node="fra", seconds=1.0) for at in (1.0, 3.0, 5.0))
+    result = run(NAMES, faults=drains)
+    assert result.failure == ""
+    assert result.metrics["faults"]["drain"] == 3
+
+
 def test_a_name_means_another_thing_in_another_virtual_host() -> None:
     queues = tuple(QueueConfig(name=name, vhost=host) for name in ("one", "other") for host in ("", "acme"))
     topology = replace(line("ber fra"), queues={"fra": queues})

@@ -10,7 +10,8 @@ from holdfast.settings.queues import QueueConfig
 from holdfast_lab.base.client_history import History, Violation
 from holdfast_lab.canaries import plant
 from holdfast_lab.draws import drawn_hosts
-from holdfast_lab.draws.drawn_hosts import with_crossing, with_hosts
+from holdfast_lab.draws.drawn_hosts import CROSSED, with_crossing, with_hosts
+from holdfast_lab.draws.drawn_scenes import renewed_in
 from holdfast_lab.plan.faults import Fault
 from holdfast_lab.plan.networks import line
 from holdfast_lab.plan.plan import Plan, from_json
@@ -66,7 +67,10 @@ def test_a_share_of_the_seeds_has_hosts_that_cross_and_nothing_else_of_them_chan
     assert share / 2 < len(crossing) / len(drawn) < share * 2
     assert sum(fault.kind == "earlier-version" for plan in crossing.values() for fault in plan.faults) > len(crossing)
     monkeypatch.setattr(drawn_hosts, "CROSSING_SHARE", 0.0)
+    assert any(renewed_in(plan) for plan in crossing.values())
     for seed, plan in crossing.items():
+        crossed = [queue for queues in plan.topology.queues.values() for queue in queues if queue.name == CROSSED]
+        assert not renewed_in(plan) or all(queue.order != "strict" for queue in crossed), seed
         assert from_json(plan.to_json()) == plan
         without = draw_plan(seed)
         assert plan.workloads[: len(without.workloads)] == without.workloads

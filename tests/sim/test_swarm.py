@@ -37,6 +37,8 @@ FOUND = {
     740_200_543: "a neighbour's false word was kept, as nobody told it otherwise",
     50_002: "a link ended between the commit of its messages and their answers",
     61_033: "a flow that ended its link opened a window, and links that waited for it were not told",
+    70_004: "of the lab: a drained node refused a message before it looked what the service's name means",
+    70_007: "of the lab: a strict queue waited for what a disk on the way had",
     740_201_594: "of the lab: a hostile client that was gone held all that its user may, beside honest ones",
 }
 """Seeds that found a defect, and which."""

@@ -25,7 +25,9 @@ from holdfast.settings.node import NodeConfig
 from holdfast.storage.memory import MemoryStore
 from holdfast.telemetry.records import validate
 from holdfast.units import iso8601
+from holdfast_lab.base.plain_broker import PlainBroker
 from support import today
+from support.plain_party import PlainParty
 from support.rig_client import Client
 from support.wires import End, Party, Wire
 
@@ -250,6 +252,12 @@ class Rig:
         self.stirred: dict[int, Wire] = {}
         """Those in which something may be under way, by their places."""
         self.clients: list[Client] = []
+        self.brokers: dict[str, PlainBroker] = {}
+        """Brokers that are no nodes, by the names of remotes."""
+        self.plain: dict[str, PlainParty] = {}
+        """Their last connections."""
+        self.plain_settings: dict[str, Any] = {}
+        """Settings of their next connections."""
         self.dials: list[tuple[Node, str]] = []
         self.next_number = 1
         self.refuse_dials = False
@@ -355,6 +363,9 @@ class Rig:
         for node, name in dials:
             if node.core is None:
                 continue
+            if name in self.brokers and not self.refuse_dials:
+                self._connect_broker(node, name)
+                continue
             other = self.nodes.get(name)
             if other is None or other.core is None or other.stopped or self.refuse_dials:
                 node.handle(events.ConnectFailed(neighbour=name, reason="nobody there"))
@@ -367,6 +378,15 @@ class Rig:
                 kind = {"loopback": False, "nonce": self.exposed}
             node.handle(events.ConnectionOpened(connection=ours.number, peer=name, neighbour=name, **kind))
             other.handle(events.ConnectionOpened(connection=theirs.number, peer=node.name, **kind))
+
+    def _connect_broker(self, node: Node, name: str) -> None:
+        wire = self._wire()
+        ours = self._join(wire, node)
+        party = self.plain[name] = PlainParty(self, self.brokers[name], **self.plain_settings)
+        party.end = End(wire, None, 0, party)
+        wire.ends.append(party.end)
+        self.wires.append(wire)
+        node.handle(events.ConnectionOpened(connection=ours.number, peer=f"{name}:1", loopback=True, neighbour=name))
 
     def between(self, one: str, two: str) -> list[Wire]:
         """Wires that are up between two nodes."""
@@ -439,9 +459,9 @@ class Rig:
         raise AssertionError("the nodes do not come to rest")
 
     def _let_clients_write(self) -> None:
-        for client in self.clients:
-            if client.has_written:
-                client.flush()
+        for party in (*self.clients, *self.plain.values()):
+            if party.has_written:
+                party.flush()
 
     def _first(self) -> bool:
         """Makes the first of `_moves`; False where there is none."""

@@ -120,7 +120,18 @@ def _reached(nodes: list[_Node]) -> dict[_Node, None]:
 class Interests(Generic[Owner]):
     """The selectors of some owners; None: everything. The cost of a change does not depend on how many there are."""
 
-    __slots__ = ("_asking", "_by_pattern", "_everything", "_others", "_reader", "_told", "_tree", "effort", "is_changing", "owners")
+    __slots__ = (
+        "_asking",
+        "_by_pattern",
+        "_everything",
+        "_others",
+        "_reader",
+        "_told",
+        "_tree",
+        "effort",
+        "is_changing",
+        "owners",
+    )
 
     def __init__(self, wanted: Iterable[tuple[Owner, SubjectSelector | None]]) -> None:
         self.owners: dict[Owner, SubjectSelector | None] = {}

@@ -95,7 +95,7 @@ class Queue(EntryLog):
     @property
     def may_delay(self) -> bool:
         """Whether delayed messages for this queue wait in `$delayed`."""
-        return self.config.durable and (self.kind is QueueKind.ORDINARY or self.kind is QueueKind.TOPIC)
+        return self.config.durable and self.kind in (QueueKind.ORDINARY, QueueKind.TOPIC, QueueKind.REMOTE)
 
     # ------------------------------------------------------------------------------------------------ bounds
 

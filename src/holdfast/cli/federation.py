@@ -37,7 +37,9 @@ def add(verbs: "Verbs[argparse.ArgumentParser]") -> None:
         parser = add_verb(actions, name, does, example)
         if name != "list":
             parser.add_argument("topic", type=some_text, metavar="TOPIC", help="the topic's name, without `topic/`")
-            parser.add_argument("neighbour", type=some_text, metavar="NEIGHBOUR", help="the name of a neighbour")
+            parser.add_argument(
+                "neighbour", type=some_text, metavar="NEIGHBOUR", help="the name of a neighbour, or of a remote"
+            )
         if name == "add":
             parser.add_argument(
                 "--mode", choices=MODES, default="dynamic",

@@ -9,6 +9,8 @@ from typing import Any
 
 from holdfast.core.reloading import Reloading
 from holdfast.custody.forwarding import Forwarding
+from holdfast.endpoints.remotes.remote import Remote
+from holdfast.endpoints.remotes.remotes import Remotes
 from holdfast.engine import events
 from holdfast.engine.clock import Clock
 from holdfast.engine.log import Log
@@ -39,6 +41,7 @@ class DriverEvents:
         forwarding: Forwarding,
         descriptors: Descriptors,
         neighbours: Mapping[str, Neighbour],
+        remotes: Remotes,
         triggers: Triggers,
         reloading: Reloading,
         *,
@@ -55,14 +58,19 @@ class DriverEvents:
         self._forwarding = forwarding
         self._descriptors = descriptors
         self._neighbours = neighbours
+        self._remotes = remotes
         self._triggers = triggers
         self._reloading = reloading
         self._measured = measured
 
+    def dialled(self, name: str) -> Neighbour | Remote | None:
+        """The neighbour or remote of that name."""
+        return self._neighbours.get(name) or self._remotes.by_name.get(name)
+
     def happened(self, event: events.Event) -> None:
         """Handles the event. Exceptions belong to the event's connection or neighbour, if it has one."""
         dialled = getattr(event, "neighbour", None)
-        if dialled is not None and dialled not in self._neighbours:  # it was removed meanwhile
+        if dialled is not None and self.dialled(dialled) is None:  # it was removed meanwhile
             if isinstance(event, events.ConnectionOpened):
                 self._outbox.put(events.CloseConnection(connection=event.connection, abort=True))
             return
@@ -73,7 +81,8 @@ class DriverEvents:
         elif isinstance(event, events.ConnectionLost):
             self._connections.lost(event.connection, event.reason)
         elif isinstance(event, events.ConnectFailed):
-            self._neighbours[event.neighbour].connect_failed(event.reason)
+            if (session := self.dialled(event.neighbour)) is not None:
+                session.connect_failed(event.reason)
         elif isinstance(event, (events.WritingPaused, events.WritingResumed)):
             peer = self._connections.get(event.connection)
             if peer is not None:
@@ -90,6 +99,7 @@ class DriverEvents:
         if isinstance(event, events.NetworkChanged):
             for neighbour in self._neighbours.values():
                 neighbour.network_changed()
+            self._remotes.network_changed()
         elif isinstance(event, events.UsersChanged):
             self._doors.users_changed(event)
         elif isinstance(event, events.ConfigRead):

@@ -131,13 +131,17 @@ class NodeCore(Parts):
                 if isinstance(event, events.ConnectionOpened):
                     self.containment.opening_failed(event, error)
                     if event.neighbour is not None:
-                        self.neighbours[event.neighbour].recover(dial_over=True)
+                        self._dial_failed(event.neighbour)
                 elif isinstance(event, events.ConnectFailed):
-                    neighbour = self.neighbours[event.neighbour]
-                    self.containment.part_failed(neighbour, error)
-                    neighbour.recover(dial_over=True)
+                    self.containment.part_failed(self.driver_events.dialled(event.neighbour), error)
+                    self._dial_failed(event.neighbour)
                 else:
                     self.containment.part_failed(peer or type(event).__name__, error)
+
+    def _dial_failed(self, name: str) -> None:
+        session = self.driver_events.dialled(name)
+        if session is not None:
+            session.recover(dial_over=True)
 
     # ------------------------------------------------------------------------------------------------ turn
 

@@ -43,12 +43,14 @@ from holdfast.custody.names.store_names import StoreNames
 from holdfast.custody.overflow import Overflow
 from holdfast.endpoints.addresses.dynamic_nodes import DynamicNodes
 from holdfast.endpoints.addresses.node_drain import NodeDrain
+from holdfast.endpoints.addresses.remote_queues import RemoteQueues
 from holdfast.endpoints.assembly import Endpoints
 from holdfast.endpoints.attaching.neighbour_attach import NeighbourAttach
 from holdfast.endpoints.background_jobs import BackgroundJobs
 from holdfast.endpoints.entry_changes import EntryChanges
 from holdfast.endpoints.passing_on import PassingOn
 from holdfast.endpoints.recovery import ClientRecovery
+from holdfast.endpoints.remotes.kept_link import KeptLink
 from holdfast.endpoints.spreading import Spreading
 from holdfast.endpoints.subscription_ends import SubscriptionEnds
 from holdfast.endpoints.topic_bindings import TopicBindings
@@ -319,9 +321,10 @@ class Parts:
         config, store, clock, memory, rng = self.config, self.store, self.clock, self.memory, self.rng
         self.topic_bindings = TopicBindings(self.catalog, self.work, self.bindings)
         self.connections.each_leaves(self.topic_bindings.left)
+        self.remote_queues = RemoteQueues(self.catalog, config.remotes)
         self.spreading = Spreading(
-            config, self.catalog, store, self.forwarding, self.identities, self.dead_lettering, self.outbox,
-            self.bindings, self.turns,
+            config, self.catalog, store, self.forwarding, self.remote_queues, self.identities, self.dead_lettering,
+            self.outbox, self.bindings, self.turns,
         )  # fmt: skip
         self.passing_on = PassingOn(
             self.work, self.clock, self.turns, self.catalog, self.bindings, self.spreading, self.duplicates
@@ -329,7 +332,7 @@ class Parts:
         self.queue_links = QueueLinks(
             HandingParts(
                 config, clock, self.catalog, self.turns, self.room, self.disk, self.outbox, self.links, memory,
-                self.identities, self.dead_lettering, self.forwarding, self.spreading,
+                self.identities, self.dead_lettering, self.forwarding, self.remote_queues, self.spreading,
             ),
             store, rng, is_stopping=lambda: self.stopping, run=self.containment.run,
         )  # fmt: skip
@@ -343,15 +346,16 @@ class Parts:
             large_receives=self.large_receives, large_sends=self.large_sends,
             duplicates=self.duplicates, identities=self.identities,
             dead_lettering=self.dead_lettering, forwarding=self.forwarding, store_names=self.store_names,
-            jobs=self.jobs, dynamic_nodes=self.dynamic_nodes, authoriser=self.authoriser, node_drain=self.node_drain,
-            blobs=self.blobs,
-            streams=self.streams, rng=rng, bindings=self.topic_bindings, spreading=self.spreading,
+            jobs=self.jobs, remote_queues=self.remote_queues, dynamic_nodes=self.dynamic_nodes,
+            authoriser=self.authoriser, node_drain=self.node_drain, blobs=self.blobs,
+            streams=self.streams, rng=rng, log=self.log, bindings=self.topic_bindings, spreading=self.spreading,
             configured=subscriptions, resting=self.containment.resting,
             requests=lambda peer, link: self.requests.request_link(peer, link, grants=False),
             is_stopping=lambda: self.stopping,
         )  # fmt: skip
         self.resume, self.transactions, self.admission = endpoints.resume, endpoints.transactions, endpoints.admission
-        self.services = endpoints.resolver.services
+        self.bindings.remote_is_up = endpoints.remotes.is_up
+        self.services, self.remotes = endpoints.resolver.services, endpoints.remotes
         self.subscription_ends = SubscriptionEnds(clock, self.catalog, self.work, self.resume, self.log)
         self.queue_changes.suspended_by(self.transactions.suspended)
         self.reloading = Reloading(
@@ -362,8 +366,9 @@ class Parts:
                 self.neighbours, self.next_hops, self.hop_parts, self.session_parts, self.due_times, self.users,
                 self.containment, self.forwarding, routing=lambda: self.routing, nodes_left=self._nodes_may_have_left,
             ),
-            bindings=self.bindings, doors=lambda: self.doors, is_stopping=lambda: self.stopping,
-            routed=lambda: () if self.routing is None else self.routing.costs,
+            remotes=lambda: self.remotes, bindings=self.bindings, doors=lambda: self.doors,
+            is_stopping=lambda: self.stopping,
+            routed=lambda: () if self.routing is None else self.routing.costs, audit=self.audit,
         )  # fmt: skip
         return endpoints
 
@@ -384,9 +389,9 @@ class Parts:
             forwarding=self.forwarding, departures=self.departures, next_hops=self.next_hops,
             neighbours=self.neighbours, clocks=self.clocks, routing=lambda: self.routing, jobs=self.jobs,
             resume=self.resume, resolver=endpoints.resolver, node_drain=self.node_drain, changes=changes,
-            queue_links=self.queue_links, triggers=self.triggers, rates=self.rates, bindings=self.bindings,
-            admission=self.admission, transactions=self.transactions, authoriser=self.authoriser,
-            delete_queue=self.delete_queue, resident_bytes=lambda: self.resident_bytes,
+            queue_links=self.queue_links, remotes=self.remotes, triggers=self.triggers, rates=self.rates,
+            bindings=self.bindings, admission=self.admission, transactions=self.transactions,
+            authoriser=self.authoriser, delete_queue=self.delete_queue, resident_bytes=lambda: self.resident_bytes,
         ), reload=self.reloading.ask)  # fmt: skip
         self.questions, self.warnings, self.meter = (
             administration.questions,
@@ -400,11 +405,12 @@ class Parts:
         self.management, self.requests = administration.management, administration.requests
         self.shutdown = Shutdown(
             self.identities, self.catalog, self.outbox, self.connections, self.neighbours, lambda: self.routing,
-            self.rates, self.resume, self.containment, resident_bytes=lambda: self.resident_bytes,
+            self.rates, self.remotes, self.resume, self.containment, resident_bytes=lambda: self.resident_bytes,
         )  # fmt: skip
         self.doors = Doors(
             config, clock, self.connections, memory, self.deadlines, self.guard, self.refusals, self.users,
-            self.logins, self.pressure.partials, self.neighbours, VirtualHosts(config), self.audit,
+            self.logins, self.pressure.partials, self.neighbours, self.remotes.by_name, VirtualHosts(config),
+            self.audit,
             log=self.peer_log.write, deliver=self.dispatch.deliver, store=lambda: self.advertised_uuid,
             is_stopping=lambda: self.stopping, came_as_neighbour=self.incidents.came_as_neighbour,
         )  # fmt: skip
@@ -415,7 +421,7 @@ class Parts:
         ).serve(endpoints.attaches)  # fmt: skip
         self.driver_events = DriverEvents(
             clock, self.log, self.outbox, self.connections, self.guard, self.pressure, self.containment, self.doors,
-            self.forwarding, self.descriptors, self.neighbours, self.triggers, self.reloading,
+            self.forwarding, self.descriptors, self.neighbours, self.remotes, self.triggers, self.reloading,
             measured=administration.measured.fields,
         )  # fmt: skip
         self.dispatch.join(
@@ -439,7 +445,7 @@ class Parts:
             (self.forwarding.returned, self.forwarding.sent_back), (self.resume.due, self.resume),
             (self.transactions.timed, self.transactions), (self.triggers.waiting, self.triggers),
             (self.admission.waiting, self.admission), (self.work.awaiting, self.subscription_ends),
-            (self.queue_links.windowed, self.queue_links),
+            (self.queue_links.windowed, self.queue_links), (self.remotes.by_name, self.remotes),
             *([(self.rates.active, self.rates)] if self.rates.active else []),
             (self.bindings.active, self.bindings), (self.passing_on.waiting, self.passing_on),
             (self.guard.waiting, self.guard), (self.users.uses, self.users), (self.refusals.due, self.refusals),
@@ -471,7 +477,7 @@ class Parts:
         )
         self._recovering: tuple[Recovering, ...] = (
             self.transactions, self.queue_links, client_recovery, self.queue_changes, self.delivery_limits, link_counts,
-            memory, self.users, self.bindings,
+            memory, self.users, self.bindings, self.remotes,
         )  # fmt: skip
         self.waking: tuple[Waking, ...] = (self.jobs, self.forwarding, link_counts, client_recovery)
 
@@ -481,7 +487,9 @@ class Parts:
 
     def _other_connections(self) -> int:
         """How many connections do not count as clients: those of neighbours, and those that are being refused."""
-        return sum(1 for neighbour in self.neighbours.values() if neighbour.peer is not None) + len(self.refusals.due)
+        neighbours = sum(1 for neighbour in self.neighbours.values() if neighbour.peer is not None)
+        remotes = sum(1 for remote in self.remotes.by_name.values() if remote.peer is not None)
+        return neighbours + remotes + len(self.refusals.due)
 
     def _publish_by(self, config: NodeConfig) -> None:
         """Sets the accounts by which neighbours' messages are published; access rules apply to accounts."""
@@ -565,6 +573,6 @@ class Parts:
 
 
 def _answered(link: amqp.Link) -> None:
-    """A neighbour answered the attach of one of our links."""
-    if isinstance(link.context, CustodySender) and link.attached and not link.refused:
+    """A neighbour or remote answered the attach of one of our links."""
+    if isinstance(link.context, (CustodySender, KeptLink)) and link.attached and not link.refused:
         link.context.attached()

@@ -44,6 +44,8 @@ class Recovery:
             _surely(partial(tell, peer))
         if peer.neighbour is not None:
             _surely(partial(peer.neighbour.lost, peer, "a failure of this node, see its log"))
+        elif peer.remote is not None:
+            _surely(partial(peer.remote.lost, peer, "a failure of this node, see its log"))
 
     def take_stock(self) -> None:
         """Counts shared state again from its holders: the failure may have come between a change and its count."""

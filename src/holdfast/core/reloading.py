@@ -11,6 +11,7 @@ from typing import Final
 
 from holdfast.access.current import CurrentAccess
 from holdfast.core.neighbour_changes import NeighbourChanges
+from holdfast.endpoints.remotes.remotes import Remotes
 from holdfast.engine import events
 from holdfast.engine.log import Log
 from holdfast.engine.outbox import Outbox
@@ -18,6 +19,7 @@ from holdfast.errors import ConfigError
 from holdfast.management.operations.answers import Answer, Later, Refused
 from holdfast.peering.binding_control import BindingControl
 from holdfast.peering.doors import Doors
+from holdfast.peers.audit import Audit
 from holdfast.queue_links.links import QueueLinks
 from holdfast.settings.changes import bounded, compare
 from holdfast.settings.node import NodeConfig
@@ -43,10 +45,12 @@ class Reloading:
         subscriptions: ConfiguredSubscriptions,
         queue_links: QueueLinks,
         neighbours: NeighbourChanges,
+        remotes: Callable[[], Remotes],
         bindings: BindingControl,
         doors: Callable[[], Doors],
         routed: Callable[[], Iterable[str]],
         is_stopping: Callable[[], bool],
+        audit: Audit,
     ) -> None:
         """`access`: None if an authoriser decides that does not use the configuration's rules. `publish_by`: sets the
         accounts by which neighbours' messages are published. `routed`: the neighbours that routing uses."""
@@ -59,10 +63,12 @@ class Reloading:
         self._subscriptions = subscriptions
         self._queue_links = queue_links
         self._neighbours = neighbours
+        self._remotes = remotes
         self._bindings = bindings
         self._routed = routed
         self._doors = doors
         self._is_stopping = is_stopping
+        self._audit = audit
         self._asked: list[Later] = []
         """The requests that the next reading answers."""
         self._told_open = False
@@ -94,6 +100,8 @@ class Reloading:
             self._answer(Answer(500, "a failure of the node, see its log", {}))
             raise
         self._log.write("INFO", f"reload: {'; '.join(changed) or 'nothing has changed'}")
+        if changed and not self._asked:  # a request is recorded with who has made it
+            self._audit.configured(f"configuration reloaded: {'; '.join(changed)}")
         if restart:
             self._log.write("WARNING", f"reload: from the next start on: {'; '.join(restart)}")
         self._answer(Answer(200, "OK", {"changed": list(changed), "restart": list(restart)}, stored=True))
@@ -126,10 +134,13 @@ class Reloading:
                 raise ConfigError(f"{error}; a restart takes up all of it") from None
             raise
         created = self._queues.create(config.queues)
+        remotes = self._remotes()
         try:
+            remotes.queues.configure(config.remotes)  # links may lead there
             self._queue_links.check(config.links)
         except ConfigError:
             self._queues.take_back(created)
+            remotes.queues.configure(self.config.remotes)
             raise
         queues, waits = self._queues.take_up(config.queues)
         before, self.config = self.config, replace(config, queues=queues)
@@ -144,6 +155,8 @@ class Reloading:
         ways = ("neighbours", "forwarding", "topology", "roles")
         if any(getattr(before, field) != getattr(config, field) for field in ways):
             self._neighbours.take_up(config)
+        if before.remotes != config.remotes:
+            self._remotes().configure(config.remotes)
         doors = ("users", "access", "neighbours", "topology")
         if any(getattr(before, field) != getattr(config, field) for field in doors):
             self._doors().configure(config, differs)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from holdfast.amqp.wire.performatives import Error
 from holdfast.amqp.wire.types import Symbol
 from holdfast.custody.names.identity import Identities
+from holdfast.endpoints.remotes.remotes import Remotes
 from holdfast.endpoints.resumption.resume import Resumption
 from holdfast.engine.outbox import Outbox
 from holdfast.links.containment import Containment
@@ -30,6 +31,7 @@ class Shutdown:
         neighbours: Mapping[str, Neighbour],
         routing: RoutesNow,
         rates: RateControl,
+        remotes: Remotes,
         resume: Resumption,
         containment: Containment,
         *,
@@ -42,6 +44,7 @@ class Shutdown:
         self._neighbours = neighbours
         self._routing = routing
         self._rates = rates
+        self._remotes = remotes
         self._resume = resume
         self._containment = containment
         self._resident_bytes = resident_bytes
@@ -61,6 +64,7 @@ class Shutdown:
         self._rates.leave()
         for neighbour in self._neighbours.values():
             neighbour.dial_at = None
+        self._remotes.stop()
         for peer in list(self._connections.values()):
             peer.amqp.close(Error(Symbol("amqp:connection:forced"), "the node is stopping"))
             peer.touch()

@@ -17,6 +17,7 @@ from holdfast.custody.names.store_names import StoreNames
 from holdfast.endpoints.addresses.attach import AttachTable
 from holdfast.endpoints.addresses.dynamic_nodes import DynamicNodes
 from holdfast.endpoints.addresses.node_drain import NodeDrain
+from holdfast.endpoints.addresses.remote_queues import RemoteQueues
 from holdfast.endpoints.addresses.resolver import Resolver
 from holdfast.endpoints.addresses.services import Services
 from holdfast.endpoints.admission import Admission
@@ -30,6 +31,8 @@ from holdfast.endpoints.browser import ReaderParts
 from holdfast.endpoints.consumer import ConsumerParts
 from holdfast.endpoints.publishers import Publishers
 from holdfast.endpoints.relay import RelayParts, Requests
+from holdfast.endpoints.remotes.remote import RemoteParts
+from holdfast.endpoints.remotes.remotes import Remotes
 from holdfast.endpoints.resumption.resume import Resumption
 from holdfast.endpoints.spreading import Spreading
 from holdfast.endpoints.stored_answers import StoredAnswers
@@ -39,6 +42,7 @@ from holdfast.endpoints.transactions.discharge import CommitParts, Commits
 from holdfast.endpoints.transactions.transactional_work import TransactionalWork, WorkParts
 from holdfast.endpoints.transactions.transactions import TransactionParts, Transactions
 from holdfast.engine.clock import Clock
+from holdfast.engine.log import Log
 from holdfast.engine.outbox import Outbox
 from holdfast.links.disk import Disk
 from holdfast.links.large_receives import LargeReceives
@@ -61,7 +65,8 @@ from holdfast.state.turns import Turns
 
 class Endpoints:
     """`attaches`: the handlers of addresses; those of the node's own are registered elsewhere. `resume`: what is kept
-    of links that ended. `resolver`: what an address means."""
+    of links that ended. `resolver`: what an address means.
+    `remotes`: the brokers that are no nodes."""
 
     def __init__(
         self,
@@ -88,12 +93,14 @@ class Endpoints:
         forwarding: Forwarding,
         store_names: StoreNames,
         jobs: BackgroundJobs,
+        remote_queues: RemoteQueues,
         dynamic_nodes: DynamicNodes,
         authoriser: Authoriser,
         node_drain: NodeDrain,
         blobs: Blobs,
         streams: Container[object],
         rng: Random,
+        log: Log,
         bindings: TopicBindings,
         spreading: Spreading,
         configured: ConfiguredSubscriptions,
@@ -122,7 +129,7 @@ class Endpoints:
         publishers = Publishers(clock)
         services = Services(config, turns, store.table("node"))
         self.resolver = Resolver(
-            config, catalog, forwarding, dynamic_nodes, services, authoriser, admit=node_drain.admit
+            config, catalog, forwarding, remote_queues, dynamic_nodes, services, authoriser, admit=node_drain.admit
         )
         producers = RelayParts(
             limits, clock, links, memory, guard, large_receives, config, turns, room, disk, outbox, duplicates,
@@ -140,6 +147,9 @@ class Endpoints:
             limits, clock, turns, work, connections, links, memory, settlements, returns, producers, consumers,
             catalog.ledger.links, is_stopping=is_stopping,
         )  # fmt: skip
+        self.remotes = Remotes(
+            RemoteParts(clock, rng, outbox, log, connections, consumers, producers), remote_queues, users
+        )
         subscriptions = LinkSubscriptions(catalog, self.resume, authoriser)
         coordinators = CoordinatorParts(links, transactions, commits)
         producing = ProducerAttach(catalog, turns, self.resolver, self.resume, producers, coordinators)

@@ -117,8 +117,16 @@ class ConsumerLink(Offered):
         return credit if credit < left else left
 
     def delivery_bytes(self, sequence: int, value: bytes) -> int:
-        parts = annotate.for_consumer(value, sequence, self.cursor.failures(sequence), self.parts.clock.steady_ms)
-        return size_of(parts, value)
+        return size_of(self.delivery_of(sequence, value, self.cursor.failures(sequence)), value)
+
+    def delivery_of(self, sequence: int, value: bytes, delivery_count: int | None) -> tuple[Any, ...]:
+        """The parts of a delivery, the last of which is the bare message."""
+        return annotate.for_consumer(value, sequence, delivery_count, self.parts.clock.steady_ms)
+
+    @property
+    def links_ended_max(self) -> int:
+        """How many links end because of a message that no consumer accepts, before it becomes a dead letter."""
+        return self.parts.config.limits.too_large_links_max
 
     def _waits_for_its_user(self) -> bool:
         """Whether its user holds as many unsettled messages as allowed, or too many rejected ones wait; it is offered
@@ -148,7 +156,7 @@ class ConsumerLink(Offered):
 
     def take(self, sequence: int, value: bytes, delivery_count: int | None) -> None:
         own = self.parts
-        parts = annotate.for_consumer(value, sequence, delivery_count, own.clock.steady_ms)
+        parts = self.delivery_of(sequence, value, delivery_count)
         if self.bytes_max < UNLIMITED and (size := size_of(parts, value)) > self.bytes_max:
             self._too_large(sequence, value, size)
             return
@@ -192,7 +200,7 @@ class ConsumerLink(Offered):
         self._settled(packed.size_of(value))
         alone = not cursor.another_takes(sequence, size)
         ended = cursor.links_ended.get(sequence, 0)
-        if alone and ended >= own.config.limits.too_large_links_max:
+        if alone and ended >= self.links_ended_max:
             if not own.dead_lettering.end_too_large(
                 cursor, sequence, value, size
             ):  # it waits for a consumer that accepts more

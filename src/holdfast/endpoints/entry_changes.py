@@ -21,6 +21,9 @@ from holdfast.state.catalog import Catalog
 from holdfast.state.room import Room
 from holdfast.state.turns import Turns
 
+TARGETS: Final = (QueueKind.ORDINARY, QueueKind.REMOTE, QueueKind.TRANSMISSION)
+"""The kinds of queues into which entries are moved by hand."""
+
 OVERHEAD: Final = 512
 """Bytes that a copy may have beyond its original: an identity, an address."""
 
@@ -108,7 +111,7 @@ class EntryChanges:
         return self._copy(value, found, is_dead=False)
 
     def _check_source(self, queue: Queue) -> None:
-        if queue.kind not in (QueueKind.ORDINARY, QueueKind.DEAD_LETTERS, QueueKind.DELAYED):
+        if queue.kind not in (QueueKind.ORDINARY, QueueKind.REMOTE, QueueKind.DEAD_LETTERS, QueueKind.DELAYED):
             raise Unchangeable(f"queue {queue.name!r} belongs to the node, and other nodes wait for its messages")
         if queue.named or queue.shared.tracked:
             raise Unchangeable(f"queue {queue.name!r} has subscriptions, which are to see its messages")
@@ -121,7 +124,7 @@ class EntryChanges:
         self, value: bytes, found: ResolvedAddress, *, is_dead: bool, is_delayed: bool = False, keeps_mark: bool = False
     ) -> int:
         queue = found.queue
-        if found.unknown is not None or queue.kind not in (QueueKind.ORDINARY, QueueKind.TRANSMISSION):
+        if found.unknown is not None or queue.kind not in TARGETS:
             raise Unchangeable(f"messages cannot be put into queue {queue.name!r} by hand")
         if not queue.config.durable:
             raise Unchangeable(f"queue {queue.name!r} is in memory")

@@ -82,7 +82,7 @@ class PassingOn:
             return True
         choice = self._spreading.choose(topic, value, tags=told.tags, anew=told.is_relay)
         passed = None if told.publication is None else Passed(told.publication, choice.tags)
-        branches = self._spreading.branches_of(choice)
+        branches = self._spreading.branches_of(choice, topic)
         for branch in branches:
             self.waiting.pop(branch.queue, None)
             self._stuck.pop(branch.queue, None)
@@ -104,14 +104,15 @@ class PassingOn:
         if name is None or federation is None or not (_PUBLICATION_NAME in value or federation.relays.has(name)):
             return None
         size = packed.size_of(value)
-        full = [queue for queue in self._catalog.transit.values() if _is_full(queue, size, count)]
+        queues = (*self._catalog.transit.values(), *self._spreading.of_remotes())
+        full = [queue for queue in queues if _is_full(queue, size, count)]
         told = _told(value) if full else None
         if told is None or not self._passes_on(name, told):
             return None
         if told.publication is not None and self._spreading.publications.has(*told.publication):
             return None
         choice = self._spreading.choose(topic, value, tags=told.tags, anew=told.is_relay)
-        for branch in self._spreading.branches_of(choice):
+        for branch in self._spreading.branches_of(choice, topic):
             if branch.queue in full and not self.is_stuck(branch.queue):
                 return branch.queue
         return None

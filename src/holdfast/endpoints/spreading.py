@@ -15,12 +15,14 @@ from holdfast.amqp.wire.types import Ulong
 from holdfast.broker.bands import PRIORITY_MOST
 from holdfast.broker.dropping import make_room
 from holdfast.broker.entries import annotate, entry, packed
+from holdfast.broker.entries.kinds import QueueKind
 from holdfast.broker.message_records import record_message
 from holdfast.broker.queue import Queue
 from holdfast.broker.topic import Topic
 from holdfast.custody.dead_lettering import DeadLettering
 from holdfast.custody.forwarding import Forwarding
 from holdfast.custody.names.identity import Identities
+from holdfast.endpoints.addresses.remote_queues import RemoteQueues
 from holdfast.endpoints.entry_sections import SUBJECT_FIELD, sections_of
 from holdfast.endpoints.topic_bindings import federated_name
 from holdfast.engine.effects import Effect
@@ -55,7 +57,7 @@ BRANCH_EFFORT: Final = 8
 
 
 class Branch(NamedTuple):
-    """A chosen destination and its transmission queue. `is_relay`: that node routes the message again. `is_passed_on`:
+    """A chosen destination, or remote, and its queue. `is_relay`: that node routes the message again. `is_passed_on`:
     static entries may bring copies to one node by several paths, so all carry the identity of the publication."""
 
     destination: str
@@ -81,6 +83,12 @@ def _told(item: entry.Entry, passed: Passed, *, is_relay: bool) -> entry.Entry:
         notes[RELAY] = True
     items = b"".join(encode(key) + encode(part) for key, part in notes.items())
     return item._replace(annotation_count=2 * len(notes), annotations=memoryview(items))
+
+
+def _for_remote(item: entry.Entry) -> bytes:
+    """The message as a new one, which is in nobody's custody."""
+    flags = item.flags & (entry.DURABLE | entry.BLOB)
+    return entry.repack(item._replace(flags=flags, identity=None, trace=b"", to="", earlier=None, group=None))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -114,6 +122,7 @@ class Spreading:
         catalog: Catalog,
         store: Tables,
         forwarding: Forwarding,
+        remote_queues: RemoteQueues,
         identities: Identities,
         dead_lettering: DeadLettering,
         outbox: Outbox,
@@ -129,6 +138,7 @@ class Spreading:
         self._catalog = catalog
         self._store = store
         self._forwarding = forwarding
+        self._remote_queues = remote_queues
         self._identities = identities
         self._dead_lettering = dead_lettering
         self._outbox = outbox
@@ -154,16 +164,23 @@ class Spreading:
 
     def branches(self, queue: Queue, value: bytes) -> tuple[Branch, ...]:
         """The other destinations of a message that is published to the queue. Changes nothing."""
-        return self.branches_of(self.choose(queue, value)) if self.is_spread(queue) else NOWHERE
+        return self.branches_of(self.choose(queue, value), queue) if self.is_spread(queue) else NOWHERE
 
-    def branches_of(self, choice: Choice) -> tuple[Branch, ...]:
-        """The transmission queues of the chosen nodes; a node that routes it again also delivers it."""
+    def branches_of(self, choice: Choice, topic: Queue) -> tuple[Branch, ...]:
+        """The queues for the chosen nodes and remotes; a node that routes it again also delivers it."""
         found = []
         for node in (*choice.relays, *(node for node in choice.branches if node not in choice.relays)):
+            if self._remote_queues.knows(node):
+                found.append(Branch(node, self._remote_queues.of_topic(node, topic.name)))
+                continue
             transmission = self._catalog.transmission(node)
             self._forwarding.steer(node)
             found.append(Branch(node, transmission, node in choice.relays, choice.is_passed_on))
         return tuple(found)
+
+    def of_remotes(self) -> list[Queue]:
+        """The queues for remotes."""
+        return self._remote_queues.all()
 
     def choose(self, queue: Queue, value: bytes, *, tags: tuple[str, ...] = (), anew: bool = True) -> Choice:
         """As `Federation.choose`, for an entry."""
@@ -266,17 +283,20 @@ class Spreading:
                 text = f"queue {queue.name!r} is full"
                 self._dead_lettering.dead_letter(topic.host, value, text, f"{topic.name}@{node}")
                 continue
-            identity = self._identities.next(node)
-            if is_passed_on and passed is None:
-                passed = Passed((f"{identity.origin} {node}", identity.number), (self._config.name,))
-                self.publications.take(*passed.publication)
-                self._turns.gathered.decided.append(Published(self._turns.event, *passed.publication))
-            if passed is not None and relayed is None:
-                relayed = _told(plain, passed, is_relay=True), _told(plain, passed, is_relay=False)
-            item = plain if relayed is None else relayed[0 if is_relay else 1]
-            copied = entry.repack(
-                item._replace(identity=identity, trace=b"", to=topic.name, earlier=None, group=group(node))
-            )
+            if queue.kind is QueueKind.REMOTE:
+                copied = _for_remote(plain)
+            else:
+                identity = self._identities.next(node)
+                if is_passed_on and passed is None:
+                    passed = Passed((f"{identity.origin} {node}", identity.number), (self._config.name,))
+                    self.publications.take(*passed.publication)
+                    self._turns.gathered.decided.append(Published(self._turns.event, *passed.publication))
+                if passed is not None and relayed is None:
+                    relayed = _told(plain, passed, is_relay=True), _told(plain, passed, is_relay=False)
+                item = plain if relayed is None else relayed[0 if is_relay else 1]
+                copied = entry.repack(
+                    item._replace(identity=identity, trace=b"", to=topic.name, earlier=None, group=group(node))
+                )
             sequence = queue.append(copied, packed.size_of(copied))
             if self._config.telemetry_messages:
                 record_message(self._outbox, "stored", queue, sequence, copied)

@@ -52,7 +52,8 @@ class DueTimes(Generic[Session]):
         if not self.stirred and self._first > now and not resting and not self._left_out:
             return self._first
         told = self.told
-        for session in [*self.stirred, *(item for item, at in told.items() if at <= now)]:
+        over = [item for item, at in told.items() if at <= now] if self._first <= now or self._left_out else ()
+        for session in [*self.stirred, *over]:
             if session not in resting:
                 self.asked = session
                 at = session.next_deadline()

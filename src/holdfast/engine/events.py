@@ -15,7 +15,7 @@ from holdfast.engine.port import Batch
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionOpened:
-    """A connection was opened. `neighbour`: the neighbour that was dialled; None for an accepted connection.
+    """A connection was opened. `neighbour`: the neighbour or remote that was dialled; None for an accepted connection.
 
     `encrypted`: the connection uses TLS; Secured comes before its first bytes. `nonce`: random bytes for SASL
     mechanisms that need some; without them these mechanisms are not offered.
@@ -293,9 +293,9 @@ class MeasureOutput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connect:
-    """Dial the neighbour of that name; answer with ConnectionOpened or ConnectFailed.
+    """Dial the neighbour or remote of that name; answer with ConnectionOpened or ConnectFailed.
 
-    A dial of the same neighbour that is still in progress is cancelled, and not answered.
+    A dial of the same one that is still in progress is cancelled, and not answered.
     """
 
     neighbour: str

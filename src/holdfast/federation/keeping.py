@@ -159,6 +159,11 @@ class Sets:
         self.under_way, self.staged = taken, rest  # from here on nothing is called that could fail
         return writes
 
+    @property
+    def rows_under_way(self) -> int:
+        """How many rows the sets have that the commit under way writes."""
+        return sum(len(held.rows) for held in (self.under_way or {}).values() if held is not None)
+
     def commit(self) -> None:
         """The result of `records` is on disk."""
         assert self.under_way is not None, "no commit of sets is under way"

@@ -69,8 +69,11 @@ class Entry:
             Pattern(pattern)
 
 
-def check_entries(entries: Iterable[Entry], node: str, neighbours: Set[str] | None = None) -> None:
-    """Raises ConfigError for an invalid entry. `neighbours`: the existing ones; None if unknown."""
+def check_entries(
+    entries: Iterable[Entry], node: str, neighbours: Set[str] | None = None, remotes: Set[str] = frozenset()
+) -> None:
+    """Raises ConfigError for an invalid entry. `neighbours`: the existing ones; None if unknown. `remotes`: brokers
+    that are no nodes, and so have no bindings."""
     found: dict[str, dict[str, Entry]] = {}
     asked: dict[str, int] = {}
     for entry in entries:
@@ -78,8 +81,16 @@ def check_entries(entries: Iterable[Entry], node: str, neighbours: Set[str] | No
         if entry.comes:
             asked[entry.neighbour] = asked.get(entry.neighbour, 0) + entry.ask.size
         where = f"federation of {entry.topic!r}"
-        if entry.neighbour == node or (neighbours is not None and entry.neighbour not in neighbours):
-            raise ConfigError(f"invalid neighbour {entry.neighbour!r} in {where}; expected the name of a [[neighbour]]")
+        if entry.neighbour in remotes and entry.mode == DYNAMIC:
+            text = f"invalid mode {DYNAMIC!r} in {where} over {entry.neighbour!r}, a [[remote]], which has no bindings"
+            raise ConfigError(f"{text}; expected static with patterns, or push")
+        if entry.neighbour in remotes and entry.comes:
+            text = f"invalid direction {entry.direction!r} in {where} over {entry.neighbour!r}, a [[remote]]"
+            raise ConfigError(f"{text}; expected {TO!r}, and fetch in the [[remote]]")
+        known = neighbours is None or entry.neighbour in neighbours or entry.neighbour in remotes
+        if entry.neighbour == node or not known:
+            expected = "expected the name of a [[neighbour]] or a [[remote]]"
+            raise ConfigError(f"invalid neighbour {entry.neighbour!r} in {where}; {expected}")
         of_topic = found.setdefault(entry.topic, {})
         if entry.neighbour in of_topic and not entry.asked:
             raise ConfigError(f"{where} over {entry.neighbour!r} is written twice; write it once")

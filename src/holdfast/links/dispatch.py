@@ -86,10 +86,13 @@ class Dispatch:
             elif isinstance(event, amqp.SessionBegun):
                 if peer.neighbour is not None:
                     peer.neighbour.session_begun(peer)
+                elif peer.remote is not None:
+                    peer.remote.session_begun(peer)
             elif isinstance(event, amqp.ConnectionClosed):
                 peer.closed(event.error)
             elif isinstance(event, amqp.ProtocolFailed):
                 peer.log("WARNING", f"connection closed: {event.error.text}")
+                peer.failed(event.error)
                 if peer.audit is not None:
                     peer.audit.failed(peer, event.error)
 

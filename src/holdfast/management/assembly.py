@@ -30,6 +30,7 @@ from holdfast.management.status.measured import Measured
 from holdfast.management.status.meter import Meter, SenderMeter
 from holdfast.management.status.origins import OriginStatus
 from holdfast.management.status.queues import QueueStatus
+from holdfast.management.status.remotes import RemoteStatus
 from holdfast.management.status.sessions import SessionStatus
 from holdfast.management.status.status import NodeStatus
 from holdfast.management.status.warnings import Warnings
@@ -49,11 +50,13 @@ class Administration:
             parts.next_hops,
         )  # fmt: skip
         self.questions = WhereQuestions(here, clock, config.limits, neighbours, parts.identities)
+        remotes = RemoteStatus(clock, parts.remotes)
         self.warnings = Warnings(
             config.name, clock, parts.log, catalog=catalog, disk=parts.disk, descriptors=parts.descriptors,
             incidents=parts.incidents, neighbours=neighbours, routing=parts.routing, stores=parts.store_names,
             destination=parts.destination, forwarding=parts.forwarding, departures=parts.departures,
-            bindings=parts.bindings, streams=parts.streams, has_topology=config.topology is not None,
+            bindings=parts.bindings, streams=parts.streams, of_remotes=remotes.conditions,
+            has_topology=config.topology is not None,
         )  # fmt: skip
         self.meter = _meter(parts)
         self.queue_status = QueueStatus(catalog, clock)
@@ -66,6 +69,7 @@ class Administration:
             parts, hosts=HostStatus(config, catalog, parts.connections), queues=self.queue_status,
             sessions=SessionStatus(clock, parts.links, neighbours, parts.disk, parts.clocks),
             destinations=DestinationStatus(catalog, parts.forwarding, parts.next_hops, parts.routing),
+            remotes=remotes,
             origins=OriginStatus(catalog.ledger, parts.routing, parts.destination.groups, parts.transactions),
             warnings=self.warnings, started_at=clock.now,
         )  # fmt: skip
@@ -88,7 +92,7 @@ class Administration:
             QueueOperations(
                 catalog, parts.links, parts.turns, self.queue_status, resume=parts.resume, jobs=parts.jobs,
                 departures=parts.departures, forwarding=parts.forwarding, destination=parts.destination,
-                queue_links=parts.queue_links, delete=parts.delete_queue,
+                queue_links=parts.queue_links, remote_queues=parts.remotes.queues, delete=parts.delete_queue,
             ),
             ConnectionOperations(connections, parts.refusals), TransactionOperations(parts.transactions, clock),
             LinkOperations(parts.queue_links), FederationOperations(parts.bindings, parts.routing),

@@ -33,6 +33,7 @@ from holdfast.settings.limits import Limits
 from holdfast.settings.neighbours import NeighbourConfig
 from holdfast.settings.node import NodeConfig
 from holdfast.settings.queues import DeadLettersConfig, LinkConfig, QueueConfig, TriggerConfig
+from holdfast.settings.remotes import Fetch, RemoteConfig
 from holdfast.settings.subscriptions import SubscriptionConfig
 from holdfast.steps import parsing, tables
 from holdfast.text_files import read_text
@@ -154,27 +155,43 @@ def load_settings(
 # ------------------------------------------------------------------------------------ from TOML to settings
 
 
-def _neighbour(table: Mapping[str, Any]) -> NeighbourConfig:
+def _dialled(where: str, table: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a neighbour or remote, with those that say where and how it is dialled."""
     given = dict(table)
-    where = f"neighbour {given['name']!r}"
-    file = given.pop("password_file", None)
-    remote = given.get("remote")
-    given["hosts"] = tuple(given.get("hosts", ()))
     if "local" in given and "source" in given:
         raise ConfigError(f"{where} has both local and source, which mean the same; keep local")
     for key in {"local", "source"} & given.keys():
         given["local"] = str(parse_source(f"{where} {key}", given.pop(key)))
-    if remote is not None:
-        given["tls"], address = without_scheme(remote)
+    if "remote" in given:
+        given["tls"], address = without_scheme(given["remote"])
         given["remote"] = str(parse_host_port(f"{where} remote", address, port_min=1))
+        file = given.pop("password_file", None)
         if ("user" in given) != (file is not None):
             missing = "password_file" if file is None else "user"
             raise ConfigError(f"{where} has no {missing}; give user and password_file together")
-    elif file is not None:
+        given["password"] = None if file is None else _password(where, file)
+    return given
+
+
+def _neighbour(table: Mapping[str, Any]) -> NeighbourConfig:
+    where = f"neighbour {table['name']!r}"
+    given = _dialled(where, table)
+    given["hosts"] = tuple(given.get("hosts", ()))
+    if "password_file" in given:
         raise ConfigError(
             f"{where} has password_file without remote; give a [[user]] this password_file, and name it here by user"
         )
-    return NeighbourConfig(**given, password=None if file is None else _password(where, file))
+    return NeighbourConfig(**given)
+
+
+def _remote(table: Mapping[str, Any]) -> RemoteConfig:
+    where = f"remote {table['name']!r}"
+    if "remote" not in table:
+        raise ConfigError(f"{where} has no remote; expected HOST:PORT or amqps://HOST:PORT")
+    given = _dialled(where, table)
+    given["addresses"] = tuple(given.get("addresses", {}).items())
+    given["fetch"] = tuple(Fetch(item["from"], item["to"]) for item in given.get("fetch", ()))
+    return RemoteConfig(**given)
 
 
 def _user(table: Mapping[str, Any]) -> UserConfig:
@@ -203,7 +220,8 @@ def _route(table: Mapping[str, Any]) -> tuple[str, str]:
 
 def _federation(table: Mapping[str, Any]) -> Entry:
     if "neighbour" not in table:
-        raise ConfigError(f"federation {table['topic']!r} has no neighbour; expected the name of a [[neighbour]]")
+        expected = "expected the name of a [[neighbour]] or a [[remote]]"
+        raise ConfigError(f"federation {table['topic']!r} has no neighbour; {expected}")
     return Entry(
         table["topic"], table["neighbour"], table.get("mode", DYNAMIC), tuple(table.get("patterns", ())),
         table.get("direction", TO),
@@ -324,6 +342,7 @@ def _settings(
         name=name,
         roles=roles,
         neighbours=neighbours,
+        remotes=tuple(_remote(table) for table in document.get("remote", ())),
         topology=topology,
         forwarding=tuple(_route(table) for table in document.get("route", ())),
         queues=tuple(QueueConfig(**table) for table in document.get("queue", ())),

@@ -82,6 +82,18 @@ TABLES: Final[Mapping[str, Keys]] = {
     },
     "limits": {field.name: SECONDS if field.type is float else COUNT for field in fields(Limits)},
 }
+_ADDRESSES: Final = Kind(
+    'a table of addresses, as { flights = "/queues/flights" }',
+    lambda value: isinstance(value, dict) and all(isinstance(item, str) for item in value.values()),
+)
+_FETCH: Final = Kind(
+    'a list of tables as { from = "their.queue", to = "topic/flights" }',
+    lambda value: (
+        isinstance(value, list)
+        and all(isinstance(item, dict) and item.keys() == {"from", "to"} for item in value)
+        and all(isinstance(text, str) for item in value for text in item.values())
+    ),
+)
 _STEPS: Final = Kind(
     "a list of tables",
     lambda value: isinstance(value, list) and all(isinstance(item, dict) for item in value),
@@ -100,6 +112,21 @@ LISTS: Final[Mapping[str, Keys]] = {
         "server_name": TEXT,
         "user": TEXT,
         "password_file": TEXT,
+    },
+    "remote": {
+        "name": TEXT,
+        "remote": TEXT,
+        "local": TEXT,
+        "server_name": TEXT,
+        "hostname": TEXT,
+        "user": TEXT,
+        "password_file": TEXT,
+        "addresses": _ADDRESSES,
+        "fetch": _FETCH,
+        "bytes_max": COUNT,
+        "messages_max": COUNT,
+        "when_full": TEXT,
+        "deliveries_max": COUNT,
     },
     "queue": {
         "name": TEXT,

@@ -129,7 +129,7 @@ class Reloader:
             prepared.drop()
             return
         prepared.use()
-        self._dials.configure(decided.config.neighbours, self.certificates)
+        self._dials.configure(decided.config.dialled, self.certificates)
         if self._dials.wanted:
             self._watch_network()
         self.settings = self._kept(replace(prepared.settings, core=decided.config))
@@ -174,8 +174,8 @@ class Reloader:
         return Prepared(settings, tuple(reopened), log, use_certificates)
 
     def _certified(self, new: NodeSettings) -> Callable[[], None]:
-        """What has TLS used as `new` says: by the listeners of now, and to the neighbours of then."""
-        dials = any(neighbour.tls for neighbour in new.core.neighbours)
+        """What has TLS used as `new` says: by the listeners of now, and to the neighbours and remotes of then."""
+        dials = any(item.tls for item in new.core.dialled)
         known = self.certificates
         if known is not None:
             return known.prepare(new.tls, dials=dials)
@@ -225,6 +225,8 @@ class Reloader:
                 changed.append(f"{what} file")
         if old.tls != new.tls:
             changed.append("tls")
+        elif self.certificates is not None and self.certificates.have_changed:
+            changed.append("tls certificates")
         restart = [key for field, key in AT_START.items() if getattr(old, field) != getattr(new, field)]
         return tuple(changed), tuple(dict.fromkeys(restart))
 

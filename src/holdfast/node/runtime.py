@@ -80,7 +80,7 @@ class NodeRuntime:
         self._peers = self._connections.peers
         if self._certificates is not None:
             self._certificates.changed = self._connections.check_revoked
-        self._dials = Dials(settings.core.neighbours, self._feed, self._connections, self._certificates)
+        self._dials = Dials(settings.core.dialled, self._feed, self._connections, self._certificates)
         file = settings.users_file
         self._users = None if file is None else UsersWatch(self._loop, file, self._feed)
         self._commands = Commands(self._loop, self._command_ended)

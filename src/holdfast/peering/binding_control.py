@@ -15,7 +15,7 @@ from holdfast.federation.confirming import Answer
 from holdfast.federation.federation import Federation
 from holdfast.federation.index import Asks, unasked
 from holdfast.federation.keeping import SET
-from holdfast.federation.messages import KINDS
+from holdfast.federation.messages import KINDS, ROWS_MAX
 from holdfast.federation.modes import DYNAMIC
 from holdfast.federation.relaying import Choice
 from holdfast.federation.rows import Row
@@ -32,9 +32,11 @@ from holdfast.state.tables import Tables
 from holdfast.state.turns import Turn, Turns, Undone
 
 PAUSE_S: Final = 0.02
-PAUSED_ROWS: Final = range(3, 257)
-"""After a commit with so many rows of sets, the next that only sets ask for waits PAUSE_S: many clients bind at once,
-and each version costs every node a commit. One with fewer has a single change; one with more is not the last."""
+PAUSE_A_ROW_S: Final = 4e-6
+PAUSED_ROWS: Final = range(3, ROWS_MAX + 1)
+"""After a commit that writes so many rows of sets, the next that only sets ask for waits, longer for larger sets: many
+clients bind at once, and each version costs every node a commit and a copy of the set. One that writes fewer has a
+single change; one that writes more is not the last."""
 
 Bound = Iterable[tuple[str, Iterable[Row]]]
 """Topics, each with all bindings of this node's clients."""
@@ -75,6 +77,8 @@ class BindingControl:
         """All bindings of this node's clients, by topic; read when federation begins."""
         self.answered: Callable[[Answer], None] = lambda answer: None
         """Receives the answers to `confirm`."""
+        self.remote_is_up: Callable[[str], bool] = lambda name: False
+        """Whether that is a remote with which there is a session."""
         self.learned: Callable[[], None] = lambda: None
         """Called when `learns` may have become False."""
         self.made.moved()
@@ -351,7 +355,8 @@ class BindingControl:
             self.federation.refused(self._clock.now)
             raise
         self.written = turn
-        self._paused_until = self._clock.now + PAUSE_S if len(rows) in PAUSED_ROWS else 0.0
+        pause_s = PAUSE_S + PAUSE_A_ROW_S * self.federation.sets.rows_under_way
+        self._paused_until = self._clock.now + pause_s if len(rows) in PAUSED_ROWS else 0.0
         for key, value in rows:
             if value is None:
                 turn.batch.deletes.append((stored.TABLE, key))
@@ -366,8 +371,7 @@ class BindingControl:
             self._moved()
 
     def undo(self, undone: Undone) -> None:
-        """Reverts the sets of those turns. Entries stay, as does every change by a request: the next turn stores
-        them."""
+        """Reverts the sets of those turns. Entries stay: the next turn stores them, as every change by a request."""
         if self.federation is None:
             return
         if any(turn is self.written for turn in undone.turns):

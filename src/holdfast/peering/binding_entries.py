@@ -62,7 +62,7 @@ class BindingEntries:
         made = (
             entry
             for key, entry in self.created.items()
-            if key not in taken and entry.neighbour in self._neighbours_named
+            if key not in taken and entry.neighbour in self._neighbours_named | self._remotes_named
         )
         return (*configured, *made)
 
@@ -70,8 +70,12 @@ class BindingEntries:
     def _neighbours_named(self) -> set[str]:
         return {neighbour.name for neighbour in self._config.neighbours}
 
+    @property
+    def _remotes_named(self) -> set[str]:
+        return {remote.name for remote in self._config.remotes}
+
     def configure(self, config: NodeConfig) -> None:
-        """Sets the entries and neighbours of the file."""
+        """Sets the entries, neighbours and remotes of the file."""
         self._config = config
 
     def moved(self) -> bool:
@@ -93,7 +97,7 @@ class BindingEntries:
             return False
         if present is not None:
             raise ConfigError(f"topic {entry.topic!r} goes to {entry.neighbour!r} in another way; remove that first")
-        check_entries((*own, entry), self._config.name, self._neighbours_named)
+        check_entries((*own, entry), self._config.name, self._neighbours_named, self._remotes_named)
         self.created[key] = entry
         self._put(entry)
         return True

@@ -49,7 +49,7 @@ class BindingRoutes:
         """Reports new neighbours."""
         if self._spread is None:
             return
-        names = [entry.neighbour for entry in entries]
+        names = [entry.neighbour for entry in entries if entry.neighbour in self._neighbours]  # others are remotes
         names += [name for name, neighbour in federation.neighbours.items() if neighbour.modes]
         new = [name for name in dict.fromkeys(names) if name not in self._spread_over]
         if new:

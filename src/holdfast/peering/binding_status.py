@@ -114,6 +114,8 @@ def _state(control: BindingControl, federation: Federation, entry: Entry) -> str
     neighbour = federation.neighbours.get(entry.neighbour)
     if neighbour is not None:
         return "up" if not entry.comes or neighbour.modes.get(entry.topic) == entry.mode else "asked"
+    if control.remote_is_up(entry.neighbour):
+        return "up"
     return "plain" if control.is_up(entry.neighbour) else "down"
 
 

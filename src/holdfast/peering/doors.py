@@ -14,17 +14,17 @@ from uuid import UUID
 from holdfast.amqp import connection as amqp
 from holdfast.amqp.connection import Partials
 from holdfast.amqp.effort import ATTACH
-from holdfast.amqp.login.mechanisms import ANONYMOUS, mechanisms_for
+from holdfast.amqp.login.mechanisms import ANONYMOUS
 from holdfast.amqp.wire import conditions
 from holdfast.amqp.wire.extensions import ANONYMOUS_RELAY, DELAYED_DELIVERY, SHARED_SUBSCRIPTIONS, TOPIC_PREFIX_KEY
 from holdfast.amqp.wire.performatives import Error, Open
-from holdfast.amqp.wire.types import Symbol, Ulong
+from holdfast.amqp.wire.types import Symbol
 from holdfast.broker.entries.address import TOPIC_PREFIX
 from holdfast.broker.entries.host_names import DEFAULT_HOST, HostedName, hosted
 from holdfast.engine import events
 from holdfast.engine.clock import Clock
 from holdfast.names import NAME_BYTES_MAX
-from holdfast.peering import sessions
+from holdfast.peering.dialled_engines import DialledEngines, bounds, properties
 from holdfast.peers.accounts import Accounts
 from holdfast.peers.audit import OK, Audit
 from holdfast.peers.connections import Connections, Deliver
@@ -44,6 +44,7 @@ from holdfast.peers.user_list import StoredUser
 from holdfast.peers.users import Users
 from holdfast.settings.neighbours import NeighbourConfig
 from holdfast.settings.node import NodeConfig
+from holdfast.settings.remotes import RemoteConfig
 
 RULES_CHANGED: Final = "closed: what its user may do has changed; log in again"
 LOGGED_OUT: Final = "closed: its user was removed, or has another password; log in again"
@@ -60,6 +61,15 @@ class Session(Protocol):
     def dials(self) -> int: ...
     def connected(self, peer: Peer) -> None: ...
     def opened(self, peer: Peer, properties: dict[Any, Any]) -> None: ...
+
+
+class Remote(Protocol):
+    """A remote, as far as admission uses it."""
+
+    config: RemoteConfig
+
+    def connected(self, peer: Peer) -> None: ...
+    def opened(self, peer: Peer) -> None: ...
 
 
 class Doors:
@@ -79,6 +89,7 @@ class Doors:
         logins: Logins,
         partials: Partials,
         neighbours: Mapping[str, Session],
+        remotes: Mapping[str, Remote],
         hosts: VirtualHosts,
         audit: Audit,
         *,
@@ -100,6 +111,7 @@ class Doors:
         self._users = users
         self._partials = partials
         self._neighbours = neighbours
+        self._remotes = remotes
         self._hosts = hosts
         self._audit = audit
         self._log = log
@@ -108,6 +120,7 @@ class Doors:
         self._is_stopping = is_stopping
         self._accounts = Accounts(config.users, config.neighbours, clock, has_file=config.has_users_file)
         self.entrance = Entrance(config, self._accounts, logins, hosts, audit)
+        self._dialled = DialledEngines(config, clock, self.entrance, partials, store)
         self._came_as_neighbour = came_as_neighbour
         self.offers = _offers(len(neighbours), config.limits.memory_bytes_max)
         """The features that this node offers, and uses with peers that offer them too; simulated nodes of an earlier
@@ -115,11 +128,15 @@ class Doors:
 
     def open(self, event: events.ConnectionOpened) -> None:
         """A transport is up: creates its engine with our open, and informs the session that dialled it."""
-        neighbour = None if event.neighbour is None else self._neighbours[event.neighbour]
-        engine = self._accepted_engine(event) if neighbour is None else self._dialled_engine(event, neighbour)
+        neighbour = self._neighbours.get(event.neighbour or "")
+        remote = None if event.neighbour is None or neighbour is not None else self._remotes[event.neighbour]
+        if neighbour is not None:
+            engine = self._dialled.of_neighbour(event, neighbour.config, neighbour.dials, self.offers)
+        else:
+            engine = self._accepted_engine(event) if remote is None else self._dialled.of_remote(event, remote.config)
         peer = Peer(
-            event.connection, engine, address=event.peer, loopback=event.loopback, dialled=neighbour is not None,
-            touched=self._connections.touched, log=self._log,
+            event.connection, engine, address=event.peer, loopback=event.loopback,
+            dialled=event.neighbour is not None, touched=self._connections.touched, log=self._log,
         )  # fmt: skip
         engine.tell = partial(self._deliver, peer)
         peer.audit = self._audit if self._audit.is_wanted else None
@@ -129,29 +146,14 @@ class Doors:
         if neighbour is not None:
             peer.account = neighbour.config.account
             neighbour.connected(peer)
+        elif remote is not None:
+            peer.account = remote.config.name
+            remote.connected(peer)
         peer.touch()
         if not peer.dialled:
             self._guard.came(peer)
         if self._is_stopping():
             self._connections.drop(peer, "the node is stopping")
-
-    def _dialled_engine(self, event: events.ConnectionOpened, neighbour: Session) -> amqp.Connection:
-        """The engine of a connection that this node dialled."""
-        config = neighbour.config
-        properties = self._properties(config.hold_time_s) | {sessions.DIAL: Ulong(neighbour.dials)}
-        properties |= features.VERSIONS
-        settings = amqp.Settings(
-            **self._bounds(),
-            offered_capabilities=self.offers,
-            properties=properties,
-            desired_capabilities=(features.CUSTODY,),
-            idle_time_out_s=config.hold_time_s,
-            mechanism=self._mechanisms_for(config, event),
-            nonce=self.entrance.nonce(event),
-            user=config.user,
-            password=config.password if config.user else None,
-        )
-        return amqp.Connection(settings, server=False, now=self._clock.now, partials=self._partials)
 
     def _accepted_engine(self, event: events.ConnectionOpened) -> amqp.Connection:
         """The engine of an accepted connection, of a client or a neighbour."""
@@ -159,9 +161,9 @@ class Doors:
         mechanisms = self.entrance.mechanisms(event)
         hold_s = min((item.hold_time_s for item in self._config.neighbours), default=3.0)
         settings = amqp.Settings(
-            **self._bounds(),
+            **bounds(self._config),
             offered_capabilities=(features.CUSTODY, ANONYMOUS_RELAY, SHARED_SUBSCRIPTIONS, DELAYED_DELIVERY),
-            properties=self._properties(hold_s) | {TOPIC_PREFIX_KEY: TOPIC_PREFIX},
+            properties=properties(self._store(), hold_s) | {TOPIC_PREFIX_KEY: TOPIC_PREFIX},
             answer_open=lambda theirs, ours: self._answer_open(event.connection, theirs, ours),
             idle_time_out_s=limits.idle_time_out_s,
             handshake_time_out_s=limits.handshake_time_out_s,
@@ -178,33 +180,6 @@ class Doors:
             settings, server=True, now=self._clock.now, authenticate=authenticate, partials=self._partials
         )
 
-    def _bounds(self) -> dict[str, Any]:
-        """The settings that all connections have."""
-        limits = self._config.limits
-        return {
-            "container_id": self._config.name,
-            "max_frame_size": limits.frame_bytes_max,
-            "nesting_max": limits.nesting_max,
-            "max_message_size": limits.message_bytes_max,
-            "channel_max": limits.sessions_max - 1,
-            "handle_max": limits.session_links_max - 1,
-            "sessions_max": limits.sessions_max,
-            "links_max": limits.links_max,
-            "unsettled_max": limits.incoming_unsettled_max,
-            "partial_bytes_max": limits.partial_bytes_max,
-            "terms_bytes_max": limits.terms_bytes_max,
-            "name_bytes_max": limits.name_bytes_max,
-            "runs": True,
-        }
-
-    def _properties(self, hold_s: float) -> dict[Any, Any]:
-        """The properties of our open that all connections have."""
-        return {
-            Symbol("product"): "Holdfast",
-            sessions.STORE: self._store(),
-            sessions.HOLD_TIME: Ulong(int(hold_s * 1000)),
-        }
-
     def secured(self, event: events.Secured | events.SecuringFailed) -> None:
         """TLS is established on a connection, before its first bytes, or has failed."""
         peer = self._connections.get(event.connection)
@@ -216,14 +191,6 @@ class Doors:
         peer.tls_version = event.version
         peer.certificate = event.certificate
         peer.amqp.certify(self.entrance.user_of(event.certificate))
-
-    def _mechanisms_for(self, neighbour: NeighbourConfig, event: events.ConnectionOpened) -> tuple[str, ...]:
-        """The mechanisms with which we log in at a neighbour. Without a nonce of the driver a password is sent as
-        PLAIN."""
-        exposed = not (event.encrypted or event.loopback) and bool(event.nonce)
-        allowed = self._config.plain_without_tls
-        user = neighbour.user or None
-        return mechanisms_for(user, certified=event.encrypted, exposed=exposed, plain_allowed=allowed)
 
     def _answer_open(self, number: int, theirs: Open, ours: Open) -> Error | None:
         """The error with which the connection is closed right after our open; None if it is accepted. A node is offered
@@ -262,6 +229,7 @@ class Doors:
         stored = [StoredUser(name, host, parse(credential)) for host, name, credential in event.users]
         gone = set(self._accounts.change(stored, event.seed))
         self._users.know(self._accounts.stored_names())
+        self._audit.configured("the file of users was read")
         self._log_out_users(gone)
 
     def configure(self, config: NodeConfig, differs: Callable[[str | None, str], bool]) -> None:
@@ -274,6 +242,8 @@ class Doors:
         self._users.configure(config.users, self._accounts.stored_names())
         self._log_out_users(gone)
         for peer in list(self._connections.values()):
+            if peer.remote is not None and differs(peer.who, peer.host):
+                self._connections.drop(peer, "the rights of its account have changed")  # it is dialled again
             if peer.dialled:
                 continue
             if not had_users and self._accounts.has_users:
@@ -318,12 +288,14 @@ class Doors:
         name = str(event.open.container_id)
         properties = event.open.properties or {}
         peer.features = features.offered_by(event.open, self.offers)
-        if peer.dialled:
+        if peer.remote is not None:
+            self._remotes[peer.remote.name].opened(peer)
+        elif peer.dialled:
             neighbour = peer.neighbour
             assert neighbour is not None
             if features.CUSTODY not in peer.features:
                 text = "what answers at its remote is not a Holdfast node: it does not offer custody"
-                self._connections.drop(peer, f"{text}; correct its remote, or let a program pass messages on to it")
+                self._connections.drop(peer, f"{text}; correct its remote, or list it as a [[remote]]")
             elif name != neighbour.name:
                 text = f"node {name!r} answers at its remote, not {neighbour.name!r}"
                 self._connections.drop(peer, f"{text}; correct name or remote of [[neighbour]]")

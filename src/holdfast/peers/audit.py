@@ -1,7 +1,7 @@
-"""The audit log of a node: logins, failed logins, refusals, and changes by `$management` (docs/security.md). Rules of
-this file: a record has the user, the address, the action and the outcome; never a password, and no name that is not a
-user's, because it may be a password. Records are bounded by source and kind, so that many refusals of one user hide
-neither those of others nor changes; the next record counts those left out.
+"""The audit log of a node: logins, failed logins, refusals, and changes by `$management` and by files
+(docs/security.md). Rules of this file: a record has the user, the address, the action and the outcome; never a
+password, and no name that is not a user's, because it may be a password. Records are bounded by source and kind, so
+that many refusals of one user hide neither those of others nor changes; the next record counts those left out.
 """
 
 from collections import Counter
@@ -84,6 +84,11 @@ class Audit:
         """Records a change by a request of the peer, which is on disk."""
         if self.is_wanted:
             self._record(CHANGE, peer, {"outcome": OK, "change": text})
+
+    def configured(self, text: str) -> None:
+        """Records a change that came with a file, by nobody who is connected."""
+        if self.is_wanted:
+            self._put(CHANGE, "files", {"outcome": OK, "change": text})
 
     def _record(self, kind: str, peer: Peer, fields: dict[str, Any]) -> None:
         user = peer.who

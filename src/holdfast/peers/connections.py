@@ -67,3 +67,5 @@ class Connections(dict[int, Peer]):
             tell(peer)
         if peer.neighbour is not None:
             peer.neighbour.lost(peer, reason)
+        elif peer.remote is not None:
+            peer.remote.lost(peer, reason)

@@ -76,6 +76,16 @@ class Adopted(Protocol):
     def lost(self, peer: "Peer", reason: str) -> None: ...
 
 
+class Reached(Protocol):
+    """The remote to which a connection was dialled (endpoints/remotes/remote.py), and which is notified of its
+    events."""
+
+    @property
+    def name(self) -> str: ...
+    def session_begun(self, peer: "Peer") -> None: ...
+    def lost(self, peer: "Peer", reason: str) -> None: ...
+
+
 class Audited(Protocol):
     """The audit log, as far as links know it."""
 
@@ -110,8 +120,8 @@ class Peer:
         "bodies_taken", "budget_number", "certificate", "counted_links",
         "deferred", "dialled", "egress", "features", "handed_bytes", "has_control", "heard_bytes", "held_bytes",
         "host", "late", "login_hosts", "login_told", "loopback", "neighbour", "number", "parked_bytes", "pauses",
-        "reply_bytes", "request_bytes", "sends", "stalled", "tls_version", "touched", "unread_bytes", "unsent_bytes",
-        "use", "wake_at", "why_closed", "writable",
+        "remote", "reply_bytes", "request_bytes", "sends", "stalled", "tls_version", "touched",
+        "unread_bytes", "unsent_bytes", "use", "wake_at", "why_closed", "writable",
     )  # fmt: skip
 
     def __init__(
@@ -141,6 +151,7 @@ class Peer:
         self.host = DEFAULT_HOST
         """Its virtual host, set by its open."""
         self.neighbour: Adopted | None = None
+        self.remote: Reached | None = None
         self.use: Use | None = None
         """The user or neighbour for which it counts, once known (users.py)."""
         self.counted_links = 0
@@ -179,7 +190,7 @@ class Peer:
         self.touched = touched
         self._log = log
         self.account: str | None = None
-        """The account of a neighbour that this node dialled, which has not logged in here."""
+        """The account of a neighbour or remote that this node dialled, which has not logged in here."""
         self.audit: Audited | None = None
         """The audit log for refusals and changes of the peer (audit.py)."""
         self.wake_at = NEVER
@@ -226,6 +237,10 @@ class Peer:
         """It closed, or answered our close; `error`: that of the peer."""
         if error is not None:
             self.why_closed = f"closed by it: {error.text[:REASON_CHARACTERS_MAX]}"
+
+    def failed(self, error: Error) -> None:
+        """It broke the protocol, or a login has failed; `error` says how."""
+        self.why_closed = error.text[:REASON_CHARACTERS_MAX]
 
     def refuse_detached(self, link: Link) -> None:
         """Answers the attach of a link that ended before it was answered, because the peer keeps the handle until it

@@ -29,6 +29,8 @@ class PeerLog:
         user = peer.amqp.authenticated_user
         if peer.neighbour is not None:
             about = peer.neighbour.name
+        elif peer.remote is not None:
+            about = peer.remote.name
         elif peer.dialled:
             about = ""
         elif user is not None and hosted(peer.host, user) in self._users:

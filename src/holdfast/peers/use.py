@@ -25,7 +25,7 @@ class Blocked(Protocol):
 
 
 class Use:
-    """What one user or neighbour uses of the node, and its bounds. `kind`: user, neighbour or anonymous."""
+    """What one user or neighbour uses of the node, and its bounds. `kind`: user, neighbour, remote or anonymous."""
 
     __slots__ = (
         "_at", "_own", "_tokens", "_waking", "blocked_consumers", "connections", "connections_max", "crowded", "host",

@@ -46,6 +46,7 @@ class Users:
             neighbour.name: Use("neighbour", neighbour.name, limits, None, now, waking)
             for neighbour in config.neighbours
         }
+        """Of neighbours and remotes."""
         self.waiting: dict[Requesting, Use] = {}
         """Links with requests whose user's time has not come."""
         self.granted: dict[Requesting, None] = {}
@@ -85,13 +86,13 @@ class Users:
     def _add(self, user: UserConfig) -> None:
         self.by_name[user.key] = Use("user", user.name, self._limits, user, self._clock.now, self.waking)
 
-    def add_neighbour(self, name: str) -> None:
-        """Adds a neighbour."""
-        use = Use("neighbour", name, self._limits, None, self._clock.now, self.waking)
+    def add_neighbour(self, name: str, kind: str = "neighbour") -> None:
+        """Adds a neighbour, or a remote."""
+        use = Use(kind, name, self._limits, None, self._clock.now, self.waking)
         self.neighbours.setdefault(name, use)
 
     def remove_neighbour(self, name: str) -> None:
-        """Removes a neighbour that has no connection."""
+        """Removes a neighbour or remote that has no connection."""
         use = self.neighbours.pop(name, None)
         if use is not None:
             self._forget_use(use)
@@ -102,7 +103,7 @@ class Users:
             self._gone[key] += getattr(use, key)
 
     def all(self) -> list[Use]:
-        """The use of each user and each neighbour."""
+        """The use of each user, each neighbour and each remote."""
         return [self.anonymous, *self.by_name.values(), *self.neighbours.values()]
 
     # ------------------------------------------------------------------------------------------------ connections
@@ -130,8 +131,9 @@ class Users:
 
     def _of(self, peer: Peer) -> Use:
         """The user or neighbour for which an open connection counts."""
-        if peer.neighbour is not None:
-            return self.neighbours.get(peer.neighbour.name, self.anonymous)
+        known = peer.neighbour or peer.remote
+        if known is not None:
+            return self.neighbours.get(known.name, self.anonymous)
         name = hosted(peer.host, peer.amqp.authenticated_user or "")
         return self.by_name.get(name, self.anonymous)
 

@@ -15,6 +15,7 @@ from holdfast.broker.entries.host_names import destination_of
 from holdfast.broker.entries.kinds import QueueKind
 from holdfast.broker.queue import Queue
 from holdfast.custody.forwarding import Forwarding
+from holdfast.endpoints.addresses.remote_queues import RemoteQueues
 from holdfast.endpoints.attaching.filters import Decoded, Filters, entry_selector
 from holdfast.errors import ConfigError
 from holdfast.selectors.errors import SelectorError
@@ -30,10 +31,13 @@ EXPECTED_HERE: Final = "expected another queue or topic of the same host"
 class LinkEnds:
     """Finds the ends of links. `where` names the link in a refusal, in all of its methods."""
 
-    def __init__(self, config: NodeConfig, catalog: Catalog, forwarding: Forwarding, store: Tables) -> None:
+    def __init__(
+        self, config: NodeConfig, catalog: Catalog, forwarding: Forwarding, remotes: RemoteQueues, store: Tables
+    ) -> None:
         self._config = config
         self._catalog = catalog
         self._forwarding = forwarding
+        self._remotes = remotes
         self._reader = store
         self._decoded = Decoded()
 
@@ -67,6 +71,8 @@ class LinkEnds:
             )
         except ConfigError as error:
             raise ConfigError(f"invalid value {config.target!r} for {where} to: {error}") from error
+        if self._remotes.knows(address.node):
+            return address
         if address.node is not None and not is_stored and not self._forwarding.may_leave(config.vhost):
             text = f"messages of virtual host {config.vhost!r} do not leave this node"
             raise ConfigError(f"invalid value {config.target!r} for {where} to; {text}; {EXPECTED_HERE}")
@@ -85,6 +91,8 @@ class LinkEnds:
         self, config: LinkConfig, where: str, source: Queue, address: Address
     ) -> tuple[str | None, str, Queue | None]:
         """The destination in custody and the queue there that the link leads to; or None, "" and the queue here."""
+        if self._remotes.knows(address.node):
+            return None, "", self._remotes.queue(address.node, address.queue, config.vhost)
         if address.node is not None:
             return destination_of(config.vhost, address.node), address.queue, None
         expected = self._expected(config.vhost)

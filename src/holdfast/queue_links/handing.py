@@ -18,6 +18,7 @@ from holdfast.broker.topic import Topic
 from holdfast.custody.dead_lettering import DeadLettering
 from holdfast.custody.forwarding import Forwarding
 from holdfast.custody.names.identity import Identities
+from holdfast.endpoints.addresses.remote_queues import RemoteQueues
 from holdfast.endpoints.drains import has_something
 from holdfast.endpoints.spreading import Spreading
 from holdfast.engine.clock import Clock
@@ -77,6 +78,7 @@ class HandingParts:
     identities: Identities
     dead_lettering: DeadLettering
     forwarding: Forwarding
+    remote_queues: RemoteQueues
     spreading: Spreading
 
 

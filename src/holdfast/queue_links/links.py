@@ -54,7 +54,7 @@ class QueueLinks:
         self._rng = rng
         self._is_stopping = is_stopping
         self._handing = Handing(parts, store)
-        self._ends = LinkEnds(parts.config, parts.catalog, parts.forwarding, store)
+        self._ends = LinkEnds(parts.config, parts.catalog, parts.forwarding, parts.remote_queues, store)
         self.leftovers = Leftovers(parts.turns, store)
         self._look_due = False
         self.by_name: dict[HostedName, QueueLink] = {}

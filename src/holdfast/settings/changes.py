@@ -56,13 +56,14 @@ LISTS: Final[tuple[tuple[str, _Items, _Name], ...]] = (
     ("neighbour", lambda config: config.neighbours, _of_node),
     ("topology node", lambda config: config.topology.nodes if config.topology else (), _of_node),
     ("topology link", lambda config: config.topology.links if config.topology else (), _of_edge),
+    ("remote", lambda config: config.remotes, _of_node),
     ("route", lambda config: config.forwarding, _of_route),
     ("federation", lambda config: config.federation, _of_topic),
 )
 """Changes of lists that are applied: the table, its entries, and what each is called."""
 
 LIVE: Final = frozenset(
-    ("users", "access", "queues", "subscriptions", "links", "neighbours", "forwarding", "federation")
+    ("users", "access", "queues", "subscriptions", "links", "neighbours", "remotes", "forwarding", "federation")
 )
 """The fields of NodeConfig that are applied."""
 

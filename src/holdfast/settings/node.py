@@ -21,6 +21,7 @@ from holdfast.settings.hosts import HOSTS_MAX, UserConfig, VhostConfig, check_ho
 from holdfast.settings.limits import DEFAULT_LIMITS, Limits
 from holdfast.settings.neighbours import NeighbourConfig
 from holdfast.settings.queues import DEFAULT_DEAD_LETTERS, DeadLettersConfig, LinkConfig, QueueConfig, TriggerConfig
+from holdfast.settings.remotes import RemoteConfig, check_remotes
 from holdfast.settings.subscriptions import SubscriptionConfig
 
 UNKNOWN_DESTINATION: Final = ("refuse", "keep", "dead-letter")
@@ -38,12 +39,13 @@ class NodeConfig:
     HOST:PORT that mean this node behind an address's `@`. `has_users_file`: there are users in a file, which the driver
     reads and reports. `plain_without_tls`: a password may come as it is from another machine, without TLS. `hostnames`:
     what else clients call the node where it has `vhosts`, as the hostname of their connection. `federation`: the topics
-    that go to neighbours (docs/federation.md).
+    that go to neighbours (docs/federation.md), or to `remotes`, brokers that are no nodes (docs/remotes.md).
     """
 
     name: str
     roles: tuple[str, ...] = ("client",)
     neighbours: tuple[NeighbourConfig, ...] = ()
+    remotes: tuple[RemoteConfig, ...] = ()
     forwarding: tuple[tuple[str, str], ...] = ()
     queues: tuple[QueueConfig, ...] = ()
     subscriptions: tuple[SubscriptionConfig, ...] = ()
@@ -124,7 +126,8 @@ class NodeConfig:
                 raise ConfigError(f"invalid value {host!r} in pacing hosts; expected the name of a [[vhost]]")
         self.pacing.validate(self.name, {*neighbours, *dict(self.forwarding)} if self.topology is None else None)
         check_bands("pacing", self.pacing.room_low, self.pacing.room_normal, self.pacing.room_quiet_s)
-        check_entries(self.federation, self.name, set(neighbours))
+        self._validate_remotes()
+        check_entries(self.federation, self.name, set(neighbours), {remote.name for remote in self.remotes})
         for queue in self.queues:
             queue.validate()
         for number, subscription in enumerate(self.subscriptions):
@@ -148,6 +151,26 @@ class NodeConfig:
             room_low=pacing.room_low, room_normal=pacing.room_normal, room_quiet_s=pacing.room_quiet_s,
         )  # fmt: skip
 
+    def own_queue(self, name: str) -> QueueConfig | None:
+        """The settings of the transmission queue @DESTINATION, or the queue ADDRESS@REMOTE, of that name; None for
+        another queue."""
+        if name.startswith("@"):
+            return self.transmission(name[1:])
+        address, _, remote = name.rpartition("@")
+        return next((item.queue(address) for item in self.remotes if item.name == remote), None)
+
+    @property
+    def dialled(self) -> tuple[NeighbourConfig | RemoteConfig, ...]:
+        """What this node may dial."""
+        return (*self.neighbours, *self.remotes)
+
+    def _validate_remotes(self) -> None:
+        """A remote has a name of its own: ADDRESS@NAME is either at it or at a node."""
+        taken = {} if self.topology is None else {node.name: "a node of the topology" for node in self.topology.nodes}
+        taken |= {destination: "the destination of a [[route]]" for destination, _ in self.forwarding}
+        taken |= {neighbour.name: "a [[neighbour]]" for neighbour in self.neighbours}
+        check_remotes(self.remotes, taken | {self.name: "the node itself"})
+
     def _validate_certificates(self) -> None:
         """A certificate is one user's, whom several virtual hosts may have."""
         whose: dict[str, str] = {}
@@ -170,6 +193,7 @@ class NodeConfig:
                     text = f"user {neighbour.account!r} of a virtual host in hosts of neighbour {neighbour.name!r}"
                     raise ConfigError(f"{text} has the name of the neighbour's account; give it another name")
         accounts = {hosted(host, item.account) for item in self.neighbours for host in (DEFAULT_HOST, *item.hosts)}
+        accounts |= {hosted(DEFAULT_HOST, item.name) for item in self.remotes}
         logins = {hosted(DEFAULT_HOST, item.user) for item in self.neighbours if item.user}
         users = None if self.has_users_file else known | accounts | logins
         self.access.validate([host.name for host in self.vhosts], users)

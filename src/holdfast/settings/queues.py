@@ -54,6 +54,10 @@ class QueueConfig(InHost):
         if without_alias(self.name) != self.name:
             text = f"expected one that begins neither with {QUEUES_PREFIX} nor as a URL"
             raise ConfigError(f"invalid name of {where}; {text}")
+        self.check_values(where)
+
+    def check_values(self, where: str) -> None:
+        """Checks all but the name. `where`: what has these settings, in a refusal."""
         one_of(f"{where} when_full", self.when_full, WHEN_FULL)
         one_of(f"{where} order", self.order, ORDERS)
         positive(f"{where} bytes_max", self.bytes_max)

@@ -1,7 +1,7 @@
 """The named things of a node: its queues, cursors, producers and origins, from the small tables of the store.
 
 Rules of this file: tables are read once, at start; every change is added to the turn's batch. Queue ids are never used
-again. Transmission queues have names `@NODE`, those of another virtual host `@HOST@NODE`, which clients cannot use.
+again. Clients cannot use the names of transmission queues, `@NODE` or `@HOST@NODE`, and of remotes', `ADDRESS@NAME`.
 """
 
 from collections import Counter
@@ -65,10 +65,12 @@ def check_topic(config: QueueConfig) -> None:
 
 
 def _kind_of(name: str, *, is_topic: bool) -> QueueKind:
-    """The kind of a queue that is stored. No name of a client's begins with `@` or `$` (names.check_name)."""
+    """The kind of a queue that is stored. No name of a client's has an `@`, or begins with `$` (names.check_name)."""
     if is_topic:
         return QueueKind.TOPIC
-    return QueueKind.TRANSMISSION if name.startswith("@") else OWN_QUEUES.get(name, QueueKind.ORDINARY)
+    if "@" in name:
+        return QueueKind.TRANSMISSION if name.startswith("@") else QueueKind.REMOTE
+    return OWN_QUEUES.get(name, QueueKind.ORDINARY)
 
 
 def _is_made(queue: Queue) -> bool:
@@ -78,7 +80,7 @@ def _is_made(queue: Queue) -> bool:
 
 def names_topic(name: str) -> bool:
     """Whether a new queue with that name is a topic."""
-    return split_topic(name) == (name, "")
+    return "@" not in name and split_topic(name) == (name, "")
 
 
 class Catalog:
@@ -157,8 +159,7 @@ class Catalog:
         config = stored.config
         self.hosts.setdefault(config.vhost, None)  # no client can enter a host that the file lacks; its contents stay
         uuid = stored.uuid if self.former is None else self.new_uuid()
-        is_transit = config.name.startswith("@")
-        told = self.config.transmission(config.name[1:]) if is_transit else self.told.get(config.key, config)
+        told = self.told.get(config.key) or self.config.own_queue(config.name) or config
         settings = stored.settings(told)
         queue = self._make(settings, stored.queue_id, uuid, is_topic=stored.is_topic)
         restoring.queue(queue, stored)
@@ -208,7 +209,7 @@ class Catalog:
         if host is not None and host.queues_max is not None and self.made[host.name] >= host.queues_max:
             text = f"virtual host {host.name!r} has {self.made[host.name]} queues, the most it may have"
             raise TooManyQueues(f"queue {config.name!r} cannot be created; {text} (queues_max)")
-        return self._create(config)
+        return self.create_bounded(config)
 
     def change(self, queue: Queue, config: QueueConfig) -> None:
         """Changes bounds, and what happens at them; stored with this turn's batch. If the file names the queue, it wins
@@ -252,7 +253,8 @@ class Catalog:
         """Whether no further queue may be created for a client."""
         return self.queues_counted >= self.config.limits.queues_max
 
-    def _create(self, config: QueueConfig) -> Queue:
+    def create_bounded(self, config: QueueConfig) -> Queue:
+        """As `create`, for a queue whose kind is bounded elsewhere."""
         queue = self._make(config, self.next_queue_id, self.new_uuid(), is_topic=names_topic(config.name))
         self._store(queue)
         return queue
@@ -370,7 +372,7 @@ class Catalog:
 
     def own(self, host: str, name: str) -> Queue:
         """That host's queue of OWN_QUEUES, created if needed."""
-        return self.find(host, name) or self._create(QueueConfig(name=name, vhost=host))
+        return self.find(host, name) or self.create_bounded(QueueConfig(name=name, vhost=host))
 
     def transmission(self, destination: str, *, known: bool = True) -> Queue:
         """The one transmission queue for that destination, in its virtual host (amqp-illustrations, "Message Relay").
@@ -382,7 +384,7 @@ class Catalog:
         if queue is not None:
             return queue
         config = self.config.transmission(destination)
-        return self._create(config) if known else self.create(config)
+        return self.create_bounded(config) if known else self.create(config)
 
     def transmissions(self) -> list[tuple[str, Queue]]:
         """(destination, queue) of each, by name."""

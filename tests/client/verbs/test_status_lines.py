@@ -145,3 +145,10 @@ def test_a_node_that_is_drained_says_so_first() -> None:
     lines = status_lines(PLAIN | {"drain": drain})
     assert lines[1] == "being drained since 2026-11-30T02:00:00.000Z: 1 message left, 3 for other nodes"
     assert not any("drained" in line for line in status_lines(PLAIN | {"drain": None}))
+
+
+def test_a_remote_without_a_session_is_shown_in_red() -> None:
+    told = {"remote": "mq", "state": "idle", "messages": 3, "reason": "Connection refused", "waiting": []}
+    *_, heading, head, down, up = status_lines(PLAIN | {"remotes": [told, told | {"state": "up", "reason": ""}]})
+    assert heading == "remotes" and head.split() == ["remote", "state", "messages", "reason"]
+    assert isinstance(down, Painted) and down.colour == RED and not isinstance(up, Painted)

@@ -7,6 +7,7 @@ own configuration (`access_of`), with users that log in.
 
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
+from math import inf
 from random import Random
 from typing import Final
 
@@ -30,6 +31,8 @@ GROUP: Final = ("fenced-ann", "fenced-bob")
 ACTIONS: Final = ("send", "receive", "browse")
 PATTERNS: Final = ("*", "fenced-*", "fenced-*", *QUEUES, "*-1", "f*2")
 RULES: Final = (3, 12)
+TURN_MAX_S: Final = 0.05
+"""A turn that takes changed rules begins within this time, more than the longest that any draw has."""
 LAB: Final = "lab"
 """The user as whom all other clients log in at a node with rules of its own."""
 
@@ -68,6 +71,14 @@ def access_of(random: Random, others: Iterable[str], away: str) -> AccessConfig:
     return AccessConfig(rules=(*rules, free, ROOTS), groups=(BOTH,))
 
 
+def redrawn(random: Random, access: AccessConfig) -> AccessConfig:
+    """Other rules for the users of `fenced`, beside those that hold for all other clients."""
+    (free,) = (rule for rule in access.rules if rule.name == LAB)
+    away = free.addresses[-1].removeprefix("*@")
+    drawn = access_of(random, (), away)
+    return AccessConfig(rules=(*(rule for rule in drawn.rules if rule.name != LAB), free), groups=access.groups)
+
+
 class Fences:
     """The rules for the fenced queues of one node."""
 
@@ -75,12 +86,22 @@ class Fences:
         """`is_own`: the node has these rules itself; then they are about making queues and about other nodes too."""
         self.rules = [*rules]
         self.is_own = is_own
+        self._changed_s = -inf
         self._lists = AccessLists(AccessConfig(rules=(*self.rules, ROOTS), groups=(BOTH,)))
 
     @classmethod
     def of(cls, access: AccessConfig) -> "Fences":
         """Those of a node's own."""
         return cls([rule for rule in access.rules if rule.name not in (LAB, ROOTS.name)], is_own=True)
+
+    def change(self, access: AccessConfig, now: float) -> None:
+        """These are the node's own from now on."""
+        self.rules = Fences.of(access).rules
+        self._changed_s = now
+
+    def changed_since(self, then: float) -> bool:
+        """Whether the rules have changed after that moment, or so shortly before it that others may have held then."""
+        return self._changed_s > then - TURN_MAX_S
 
     @classmethod
     def drawn(cls, random: Random) -> "Fences":

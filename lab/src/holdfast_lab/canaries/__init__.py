@@ -10,6 +10,7 @@ from typing import Final
 from holdfast_lab.canaries.bound_defects import BOUND_CANARIES
 from holdfast_lab.canaries.burst_defects import BURST_CANARIES
 from holdfast_lab.canaries.client_defects import CLIENT_CANARIES
+from holdfast_lab.canaries.corner_defects import CORNER_CANARIES
 from holdfast_lab.canaries.disk_defects import DISK_CANARIES
 from holdfast_lab.canaries.driver_defects import DRIVER_CANARIES
 from holdfast_lab.canaries.federation_defects import FEDERATION_CANARIES
@@ -24,6 +25,7 @@ from holdfast_lab.canaries.policy_defects import POLICY_CANARIES
 from holdfast_lab.canaries.queue_defects import QUEUE_CANARIES
 from holdfast_lab.canaries.queue_link_defects import QUEUE_LINK_CANARIES
 from holdfast_lab.canaries.reader_defects import READER_CANARIES
+from holdfast_lab.canaries.remote_defects import REMOTE_CANARIES
 from holdfast_lab.canaries.routing_defects import ROUTING_CANARIES
 from holdfast_lab.canaries.transaction_defects import TRANSACTION_CANARIES
 from holdfast_lab.canaries.undo_defects import UNDO_CANARIES
@@ -50,6 +52,8 @@ CANARIES: Final[dict[str, Canary]] = {
         *FEDERATION_CANARIES,
         *READER_CANARIES,
         *OPERATOR_CANARIES,
+        *CORNER_CANARIES,
+        *REMOTE_CANARIES,
     )
 }
 

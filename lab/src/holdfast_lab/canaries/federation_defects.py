@@ -71,15 +71,20 @@ def _untold_beside_many(original: Function) -> Function:
     return _may_pass_on
 
 
-def _asked_and_forgotten(original: Function) -> Function:
-    """What a second neighbour asks for is not stored: who is restarted forwards nothing to it until it asks again."""
+def _asked_while_there(original: Function) -> Function:
+    """Where several neighbours ask for a topic, a node stops to forward it to one whose session ends."""
 
-    def _put(self: Any, entry: Any) -> None:
-        others = [one for one in self.asked.values() if one.topic == entry.topic and one.neighbour != entry.neighbour]
-        if not (entry.asked and others):
-            original(self, entry)
+    def lost(self: Any, session: Any) -> None:
+        original(self, session)
+        asked = self.made.asked
+        topics = [topic for topic, _ in asked]
+        gone = [key for key in asked if key[1] == session.name and topics.count(key[0]) > 1]
+        for key in gone:
+            del asked[key]
+        if gone and self.made.moved():
+            self._configure()
 
-    return _put
+    return lost
 
 
 def _passed_on_beyond(original: Function) -> Function:
@@ -149,11 +154,11 @@ FEDERATION_CANARIES: Final[tuple[Canary, ...]] = (
         expected="was appended twice to topic/spread",
     ),
     Canary(
-        name="federated-asked-forgotten",
-        sentence="A node does not store what a second neighbour asks it to forward, and forgets it when it is killed.",
-        target="peering.binding_entries:BindingEntries._put",
-        signature="(self, entry: holdfast.federation.settings.Entry) -> None",
-        broken=_asked_and_forgotten,
+        name="federated-asked-while-there",
+        sentence="A node that several neighbours ask for a topic forwards it to each only while that one is there.",
+        target="peering.binding_control:BindingControl.lost",
+        signature="(self, session: holdfast.peers.neighbours.session_port.Session) -> None",
+        broken=_asked_while_there,
         expected="federated-whole",
     ),
     Canary(

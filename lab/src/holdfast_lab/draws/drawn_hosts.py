@@ -69,6 +69,8 @@ def with_crossing(plan: Plan, seed: int) -> Plan:
     for source, target in ((one, other), (other, one))[: random.choice((1, 2))]:
         for host in hosts:
             queue, takes = _crossed(random, host)
+            if renewed_in(plan):  # what a disk had that is lost on the way, a strict queue waits for for ever
+                queue = replace(queue, order="bounded")
             queues[target] = (*queues[target], queue)
             name = f"{CROSSED}-{host or 'default'}-{target}"
             sends: dict[str, Any] = {"kind": "publish", "node": source, "address": f"{CROSSED}@{target}"}

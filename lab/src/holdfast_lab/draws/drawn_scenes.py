@@ -30,12 +30,15 @@ RESUMED: Final = "resumed-in"
 
 @dataclass(slots=True)
 class Scene:
-    """What it adds to a plan; each of `queues` with its node. `paged`: LMDB lies under the nodes."""
+    """What it adds to a plan; each of `queues` with its node. `paged`: LMDB lies under the nodes. `limits` and `knobs`
+    hold for all nodes of the run."""
 
     workloads: list[dict[str, Any]] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
     queues: list[tuple[str, QueueConfig]] = field(default_factory=list)
     paged: bool = False
+    limits: dict[str, Any] = field(default_factory=dict)
+    knobs: dict[str, int] = field(default_factory=dict)
 
     def queues_with(self, queues: Mapping[str, tuple[QueueConfig, ...]]) -> dict[str, tuple[QueueConfig, ...]]:
         """Those of a topology, by node, and its own."""
@@ -63,6 +66,8 @@ def _draw(
             found.faults += scene.faults
             found.queues += scene.queues
             found.paged |= scene.paged
+            found.limits |= scene.limits
+            found.knobs |= scene.knobs
     return found
 
 
@@ -529,6 +534,8 @@ def with_scenes(plan: Plan, scenes: Mapping[str, tuple[float, Callable[..., Scen
     nodes = [node for node in plan.topology.nodes if node not in plan.topology.takes]
     scene = _draw(scenes, seeds, nodes, plan) if nodes else Scene()
     faults = sorted((*plan.faults, *scene.faults), key=lambda fault: fault.at)
-    topology = replace(plan.topology, queues=scene.queues_with(plan.topology.queues))
-    plan = replace(plan, topology=topology, workloads=(*plan.workloads, *scene.workloads), faults=tuple(faults))
+    limits = replace(plan.topology.limits, **scene.limits)
+    topology = replace(plan.topology, queues=scene.queues_with(plan.topology.queues), limits=limits)
+    workloads, knobs = (*plan.workloads, *scene.workloads), {**plan.knobs, **scene.knobs}
+    plan = replace(plan, topology=topology, workloads=workloads, faults=tuple(faults), knobs=knobs)
     return on_lmdb(plan) if scene.paged else plan

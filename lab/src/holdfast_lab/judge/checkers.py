@@ -5,6 +5,7 @@ raises Violation in the moment in which a promise breaks. Nothing here changes w
 """
 
 from collections.abc import Callable, Container, Iterable
+from functools import cache
 from typing import Any, Final
 
 from holdfast.amqp.wire import conditions, fast
@@ -18,6 +19,9 @@ from holdfast.links import large_receives as streams
 from holdfast.storage.port import Store
 from holdfast_lab.base.client_history import KEY_BYTES, History, Violation, key_in
 from holdfast_lab.judge.frames import FrameReader
+
+host_sent_in: Final = cache(lambda address: read_key(address)[0])
+"""The virtual host of an address that messages are sent to: there are few."""
 
 TRANSMISSION: Final = "@"
 OWN: Final = "$"
@@ -54,13 +58,15 @@ def key_of(value: bytes, store: Store, coming: Iterable[tuple[int, int, bytes]] 
 class Disk:
     """What lies on one node's disk, as its commits said: place to key, and the queues' names."""
 
-    __slots__ = ("answered", "counts", "ever", "name", "names", "places", "store", "transit", "waiting")
+    __slots__ = ("answered", "counts", "ever", "hosts", "name", "names", "places", "store", "transit", "waiting")
 
     def __init__(self, name: str, store: Store) -> None:
         self.name = name
         self.store = store
         self.places: dict[tuple[int, int], bytes] = {}
         self.names: dict[int, str] = {}
+        self.hosts: dict[int, str] = {}
+        """The virtual host of each."""
         self.transit: set[int] = set()
         self.waiting: set[int] = set()
         """Transmission queues, and those of what waits for earlier messages, of all virtual hosts."""
@@ -94,6 +100,8 @@ class Ledger:
         """By `queue@node`: messages_max."""
         self.orders: dict[str, str] = {}
         """By `queue@node`: its order. `none` promises none; what is not here is judged as `bounded`."""
+        self.stored: Callable[[str, str, bytes], None] = lambda name, queue, key: None
+        """Called with each message that a node stores, in their order: the node, the queue and the key."""
         self.ended: set[tuple[str, bytes]] = set()
         """Destinations and identities of which a tombstone was written anywhere."""
         self.vanished: dict[bytes, str] = {}
@@ -107,6 +115,8 @@ class Ledger:
         self.doubtful: set[bytes] = set()
         """Keys that a lying node held, was sent or spoke of: those may be lost, left lying, or come again."""
         self._last: dict[tuple[str, bytes], int] = {}
+        self._straight: set[bytes] = set()
+        """Traces that name no store twice."""
         self._once: dict[int, int] = {}
         """By producer of `history.sent_once`: the last number that its node has stored."""
         self._count = count
@@ -129,7 +139,7 @@ class Ledger:
         for key in before:
             self.copies[key] -= 1
         disk.places.clear()
-        for known in (disk.names, disk.counts, disk.transit, disk.waiting):
+        for known in (disk.names, disk.hosts, disk.counts, disk.transit, disk.waiting):
             known.clear()
         disk.store = store
         self.history.disk_changed(name)
@@ -161,7 +171,7 @@ class Ledger:
         queue_id = int(records.unpack_map(data)["id"])
         name = disk.names[queue_id] = raw.decode()
         disk.counts.setdefault(queue_id, 0)
-        own_name = read_key(name)[1]
+        disk.hosts[queue_id], own_name = read_key(name)
         if own_name.startswith(TRANSMISSION):
             disk.transit.add(queue_id)
         elif own_name == WAITING:
@@ -182,7 +192,7 @@ class Ledger:
                 if kept is not None:
                     kept.setdefault(sequence, value)
         keys = []
-        offered, places = self.history.offered, disk.places
+        offered, places, hosts = self.history.offered, disk.places, disk.hosts
         for queue_id, sequence, value in batch.appends:
             if value[1] & entry.TOMBSTONE and value[1] & entry.CUSTODY:
                 destination = read_key(disk.names[queue_id])[1].removeprefix(TRANSMISSION)
@@ -196,7 +206,9 @@ class Ledger:
                     self._in_order(name, key)
                 self._put(disk, queue_id, sequence, key)
                 name_there = disk.names[queue_id]
-                self.history.stays(key, f"{name_there} at {name}", "lies in")
+                self.stored(name, name_there, key)
+                if hosts[queue_id] != host_sent_in(offered[key]):
+                    self.history.stays(key, f"{name_there} at {name}", "lies in")
                 if queue_id not in disk.transit and queue_id not in disk.waiting:
                     self._arrived(disk, name_there, key, value)
                 elif value[3] > 1 and key not in self.doubtful:
@@ -242,9 +254,12 @@ class Ledger:
     def _goes_straight(self, queue: str, name: str, key: bytes, value: bytes) -> None:
         """A trace names each store once: where a message came back, the loop is cut out of it."""
         trace = passed_by(value)
+        if trace in self._straight:
+            return
         stores = [trace[at : at + 16] for at in range(0, len(trace), 16)]
         if len({*stores}) < len(stores):
             raise Violation(f"{key.decode()} lies in {queue} at {name} with a trace that names a store twice")
+        self._straight.add(trace)
 
     def _put(self, disk: Disk, queue_id: int, sequence: int, key: bytes) -> None:
         disk.places[queue_id, sequence] = key

@@ -45,21 +45,21 @@ class FrameReader:
                 body = at + held[at + 4] * 4
                 code = held[body : body + 3]
                 if code not in skipped:
-                    found.append(_seen(held, at, body, stop, code))
+                    parsed = fast.parse_transfer(held, body + 3, stop) if code == fast.TRANSFER else None
+                    if parsed is None:
+                        found.append(_seen(held, at, body, stop, code))
+                    else:  # here, for most frames are transfers
+                        found.append((held[at + 6] << 8 | held[at + 7], code, parsed, held[parsed[10] : stop]))
             at = stop
         self._held = held[at:]
         return found
 
 
 def _seen(held: bytes, at: int, body: int, stop: int, code: bytes) -> Seen:
-    """The frame between `at` and `stop`, whose performative begins at `body`."""
+    """The frame between `at` and `stop`, whose performative begins at `body`; no transfer of the fast form."""
     channel = held[at + 6] << 8 | held[at + 7]
     parsed: Any = None
-    if code == fast.TRANSFER:
-        parsed = fast.parse_transfer(held, body + 3, stop)
-        if parsed is not None:
-            return channel, code, parsed, held[parsed[10] : stop]
-    elif code == fast.DISPOSITION:
+    if code == fast.DISPOSITION:
         parsed = fast.parse_disposition(held, body + 3, stop)
     elif code == fast.FLOW:
         parsed = fast.parse_flow(held, body + 3, stop)

@@ -73,6 +73,7 @@ KINDS: Final = {
     "unsteady-pacing": "node",
     "reload": "node",
     "drain": "node",
+    "change-rules": "node",
     "cut": "link",
     "silent-cut": "link",
     "partition": "link",
@@ -80,6 +81,7 @@ KINDS: Final = {
     "clog": "link",
     "slow-link": "link",
     "re-route": "link",
+    "depart": "link",
     "remove-link": "link",
     "change-topology": "link",
 }
@@ -95,6 +97,7 @@ UP: Final = frozenset(
     {
         "full-disk", "refusing-disk", "slow-disk", "stalled-disk", "clock-step", "purge", "cut-clients",
         "refusing-links", "forbid", "ignores-rate", "reload", "drain", "unsteady-pacing",
+        "change-rules",
     }
 )  # fmt: skip
 """Those of nodes under which none goes down."""

@@ -22,11 +22,14 @@ from holdfast.settings.limits import Limits
 from holdfast.settings.neighbours import NeighbourConfig
 from holdfast.settings.node import NodeConfig
 from holdfast.settings.queues import QueueConfig
+from holdfast.settings.remotes import Fetch, RemoteConfig
 from holdfast_lab.base.harness import HARNESS
 
 KEEPALIVE_S: Final = 0.5
 HOLD_TIME_S: Final = 1.5
 LIMITS: Final = Limits()
+OFFERED: Final = "offered"
+"""The address of a broker from which messages are fetched."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +65,30 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerShape:
+    """A broker that is no node, a remote of one: it returns and rejects those parts of what comes to it, and ends the
+    first `cuts` of its connections after `lasts_s` on average. `delay_s`: how far it is away. `offers` messages of
+    `size` bytes are there to be fetched, from the address OFFERED to the queue `fetched`."""
+
+    name: str
+    returns: float = 0.0
+    rejects: float = 0.0
+    cuts: int = 0
+    lasts_s: float = 1.0
+    credit: int = 20
+    delay_s: float = 0.002
+    offers: int = 0
+    size: int = 200
+    fetched: str = "fetched"
+
+    @property
+    def config(self) -> RemoteConfig:
+        """As its node has it."""
+        fetch = (Fetch(OFFERED, self.fetched),) if self.offers else ()
+        return RemoteConfig(name=self.name, remote="127.0.0.1:1", fetch=fetch)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Topology:
     """`queues` by node; `forwarding` by node and destination overrides the computed next hop."""
 
@@ -87,6 +114,8 @@ class Topology:
     """By node: what a root shares among its clients, and which clients keep to whose rates."""
     federation: Mapping[str, tuple[Entry, ...]] = field(default_factory=dict)
     """By node: the topics that go to its neighbours."""
+    brokers: Mapping[str, tuple[BrokerShape, ...]] = field(default_factory=dict)
+    """By node: its remotes."""
     logins: bool = False
     """Links lead to other machines, without TLS: neighbours log in, by a mechanism that does not send the password."""
 
@@ -111,6 +140,7 @@ class Topology:
             *self.takes,
             *self.pacing,
             *self.federation,
+            *self.brokers,
             *self.access,
         ):
             if name not in known:
@@ -166,6 +196,7 @@ class Topology:
             routing=self.routing or RoutingConfig(),
             pacing=self.pacing.get(node, NO_PACING),
             federation=self.federation.get(node, ()),
+            remotes=tuple(broker.config for broker in self.brokers.get(node, ())),
             access=self.access.get(node, NO_ACCESS),
             users=self._users(node, {item.account for item in neighbours}),
         )

@@ -15,7 +15,7 @@ from holdfast.routing.settings import RoutingConfig
 from holdfast.settings.limits import Limits
 from holdfast.settings.queues import QueueConfig
 from holdfast_lab.plan.faults import Fault, make_fault
-from holdfast_lab.plan.networks import Link, LinkShape, Topology
+from holdfast_lab.plan.networks import BrokerShape, Link, LinkShape, Topology
 
 SAFETY_S = 30.0
 LIVENESS_S = 300.0
@@ -75,12 +75,15 @@ def from_json(text: str) -> Plan:
         supers, joins = tuple(topology.pop("supers", ())), tuple(topology.pop("joins", ()))
         crossing = tuple(topology.pop("crossing", ()))
         pacing = {node: _pacing(table) for node, table in topology.pop("pacing", {}).items()}
+        brokers = {
+            node: tuple(BrokerShape(**shape) for shape in found) for node, found in topology.pop("brokers", {}).items()
+        }
         access = {node: _access(table) for node, table in topology.pop("access", {}).items()}
         faults = tuple(make_fault(fault, "plan") for fault in told.pop("faults"))
         workloads = tuple(told.pop("workloads"))
         made = Topology(
             nodes=nodes, links=links, queues=queues, limits=limits, routing=routing, supers=supers, joins=joins,
-            crossing=crossing, pacing=pacing, access=access, **topology,
+            crossing=crossing, pacing=pacing, access=access, brokers=brokers, **topology,
         )  # fmt: skip
         plan = Plan(topology=made, faults=faults, workloads=workloads, **told)
     except (ValueError, KeyError, TypeError, AttributeError) as error:

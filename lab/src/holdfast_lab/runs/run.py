@@ -182,6 +182,8 @@ class _Run:
             self.bed.run(REST_S)
 
     def _strike(self) -> Faults:
+        for broker in self.bed.brokers:
+            broker.begin()
         self.faults = Faults(self.bed, list(self.plan.faults), self.routes)
         return self.faults
 

@@ -15,6 +15,7 @@ from holdfast.engine import events
 from holdfast.peers.neighbours import features
 from holdfast.peers.use import Use
 from holdfast_lab.base.client_history import Violation
+from holdfast_lab.base.fences import redrawn
 from holdfast_lab.judge.checkers import key_of
 from holdfast_lab.plan.faults import KINDS, LIES, PUT_BACK, WEARING, Fault, meeting_name
 from holdfast_lab.plan.moments import AIM_S, MOMENTS, met
@@ -69,6 +70,8 @@ class Faults:
         self._links_out: Counter[tuple[str, str]] = Counter()
         self._gone: dict[tuple[str, str], None] = {}
         self._tables_without: Counter[tuple[str, str]] = Counter()
+        self._departed: Counter[tuple[str, str]] = Counter()
+        """By node and neighbour: how often the one does not know the other now."""
         self._snapshots: dict[str, Snapshot] = {}
         self.purges: list[Purge] = []
         self._refusing: dict[Use, int] = {}
@@ -135,6 +138,7 @@ class Faults:
             "unsteady-pacing": self._unsteady_pacing,
             "reload": self._reload,
             "drain": self._drain,
+            "change-rules": self._change_rules,
             "cut": self._cut,
             "silent-cut": self._cut,
             "partition": self._partition,
@@ -142,6 +146,7 @@ class Faults:
             "clog": self._partition,
             "slow-link": self._slow_link,
             "re-route": self._re_route,
+            "depart": self._depart,
             "remove-link": self._remove_link,
             "change-topology": self._change_topology,
         }
@@ -381,6 +386,16 @@ class Faults:
         for config in (without, now):
             node.post(events.ConfigRead(config=config))
 
+    def _change_rules(self, fault: Fault) -> None:
+        """The node reloads a file with other rules of who may do what, which hold after a start too."""
+        node = self.bed.sim_nodes[fault.node]
+        access = redrawn(self.bed.world.seeds.stream(f"rules/{fault.at}"), node.config.access)
+        node.config = replace(node.config, access=access)
+        self.bed.history.rights.fences[fault.node].change(access, self.bed.now())
+        if node.core is not None:
+            routes = tuple(node.core.forwarding.table.items())
+            node.post(events.ConfigRead(config=replace(node.config, forwarding=routes)))
+
     def _drain(self, fault: Fault) -> None:
         """As an operator drains the node, and resumes it later, in whichever life; both times he looks at all nodes."""
         node = self.bed.sim_nodes[fault.node]
@@ -469,6 +484,26 @@ class Faults:
         self._tables_without[link] -= 1
         self._set_tables()
 
+    def _depart(self, fault: Fault) -> None:
+        """The first node reloads a file without the second, and after a while the file that it was started with."""
+        node, gone = self.bed.sim_nodes[fault.link[0]], fault.link[1]
+        self._departed[fault.link] += 1
+        if node.core is not None:
+            without = replace(
+                node.config,
+                neighbours=tuple(item for item in node.config.neighbours if item.name != gone),
+                forwarding=tuple((to, via) for to, via in node.core.forwarding.table.items() if via != gone),
+            )
+            node.post(events.ConfigRead(config=without))
+        self._later(fault.seconds, self._come_back, fault.link)
+
+    def _come_back(self, link: tuple[str, str]) -> None:
+        self._departed[link] -= 1
+        if self._departed[link] <= 0:
+            node = self.bed.sim_nodes[link[0]]
+            node.post(events.ConfigRead(config=node.config))
+            self._set_tables()
+
     def _set_tables(self) -> None:
         self.bed.set_forwarding(frozenset(link for link, count in self._tables_without.items() if count > 0))
 
@@ -511,4 +546,7 @@ class Faults:
             if not node.up:
                 node.start()
             self._follow_drain(node)
+        for name, _ in self._departed:
+            node = self.bed.sim_nodes[name]
+            node.post(events.ConfigRead(config=node.config))
         self.bed.set_forwarding(frozenset())

@@ -23,8 +23,10 @@ from holdfast_lab.draws.drawn_access import with_access, with_room_for_gaps
 from holdfast_lab.draws.drawn_aims import with_aims
 from holdfast_lab.draws.drawn_bounds import with_bounds, with_idle, with_overflows
 from holdfast_lab.draws.drawn_bursts import with_bursts
+from holdfast_lab.draws.drawn_changes import with_changed_rules, with_departures
 from holdfast_lab.draws.drawn_clients import with_clients
 from holdfast_lab.draws.drawn_congestion import with_congestion
+from holdfast_lab.draws.drawn_corners import with_corners
 from holdfast_lab.draws.drawn_counted import with_counted
 from holdfast_lab.draws.drawn_disks import with_disks, with_refusals
 from holdfast_lab.draws.drawn_drains import with_drains
@@ -39,6 +41,7 @@ from holdfast_lab.draws.drawn_pacing import with_pacing, with_unsteady_pacing
 from holdfast_lab.draws.drawn_policies import with_policies
 from holdfast_lab.draws.drawn_relays import with_asked, with_larger, with_mixed, with_relays
 from holdfast_lab.draws.drawn_reloads import with_reloads
+from holdfast_lab.draws.drawn_remotes import with_remotes
 from holdfast_lab.draws.drawn_scenes import with_later_scenes
 from holdfast_lab.draws.drawn_services import with_services, with_services_apart
 from holdfast_lab.draws.drawn_takes import with_takes
@@ -105,6 +108,10 @@ DRAWS: Final[tuple[Draw, ...]] = (
     with_services_apart,
     with_asked,
     with_topologies,
+    with_corners,
+    with_changed_rules,
+    with_departures,
+    with_remotes,
 )
 """What is drawn on top of a plan: aims add knobs to those of the small bounds, and the wire takes one away again where
 LMDB lies under the nodes."""

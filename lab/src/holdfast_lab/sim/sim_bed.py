@@ -22,6 +22,7 @@ from holdfast_lab.base.harness import HARNESS
 from holdfast_lab.base.rights import Rights
 from holdfast_lab.judge.checkers import Disk, Ledger, Watch
 from holdfast_lab.plan.networks import Topology
+from holdfast_lab.sim.broker import SimBroker
 from holdfast_lab.sim.loop import WorldLoop
 from holdfast_lab.sim.network import End, SimNetwork
 from holdfast_lab.sim.node import TURN_S, SimNode
@@ -118,6 +119,13 @@ class SimBed:
                     self.ledger.bounds[f"{queue.key}@{name}"] = queue.messages_max
         for link in topology.links:
             self.network.join(link.one, link.other, link.there, link.back)
+        self.brokers = [
+            SimBroker(self.world, self.network, shape, name, self.history)
+            for name, shapes in topology.brokers.items()
+            for shape in shapes
+        ]
+        if self.brokers:
+            self.ledger.stored = self._stored
 
     def __enter__(self) -> "SimBed":
         self.loop.__enter__()
@@ -189,6 +197,10 @@ class SimBed:
     def disk_of(self, node: str, delivery: Delivery) -> int:
         return self._disks[delivery.link.session.connection]
 
+    def _stored(self, name: str, queue: str, key: bytes) -> None:
+        for broker in self.brokers:
+            broker.stored(name, queue, key)
+
     def _joined(self, protocol: asyncio.Protocol, node: str) -> None:
         if isinstance(protocol, Wire):
             self._disks[protocol.engine] = self.history.disks_changed[node]
@@ -219,7 +231,7 @@ class SimBed:
     def finished(self) -> bool:
         """All that the workloads planned was sent and is answered, and what was accepted has been shown, or lies
         among the dead letters: a destination's queue that is full and refuses sends it there."""
-        if self.tasks:
+        if self.tasks or not all(broker.done for broker in self.brokers):
             return False
         dead = self.ledger.dead
         for left in (self.history.outstanding, *self.history.owed.values()):

@@ -20,6 +20,7 @@ from holdfast_lab.workloads.common import Workload, attached, full_address, mark
 from holdfast_lab.workloads.consume import Consume
 from holdfast_lab.workloads.copied import Copied
 from holdfast_lab.workloads.delayed import Delayed
+from holdfast_lab.workloads.departed import Departed
 from holdfast_lab.workloads.durable import Copy
 from holdfast_lab.workloads.dynamic import Dynamic
 from holdfast_lab.workloads.expiring import Expiring
@@ -29,6 +30,7 @@ from holdfast_lab.workloads.guarded import Guarded
 from holdfast_lab.workloads.guessing import Guessing
 from holdfast_lab.workloads.idle import Idle
 from holdfast_lab.workloads.in_memory import InMemory
+from holdfast_lab.workloads.lagging import Lagging
 from holdfast_lab.workloads.leaving import Leaving
 from holdfast_lab.workloads.linked import Linked
 from holdfast_lab.workloads.manage import Manage
@@ -67,6 +69,8 @@ KINDS: Final[dict[str, type[Any]]] = {
         ByHand,
         Skip,
         InMemory,
+        Lagging,
+        Departed,
         Presettled,
         Addressed,
         Dynamic,

@@ -9,6 +9,7 @@ import asyncio
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from functools import partial
+from math import inf
 from random import Random
 from typing import Any, ClassVar, Final
 
@@ -39,6 +40,8 @@ from holdfast_lab.workloads.common import (
 UNAUTHORIZED: Final = conditions.UNAUTHORIZED_ACCESS
 CREDIT: Final = 5
 LOOK_S: Final = 0.1
+ON_THE_WAY_S: Final = 1.0
+"""So long what was sent to a user may be under way, whose connection ends because the rules have changed."""
 COPY: Final = Symbol("copy")
 
 
@@ -62,6 +65,10 @@ class Fenced:
     """Whether somebody who may make MADE has used it: it may be there."""
     made: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     """MADE is there for good: a message was accepted for it."""
+    sent_s: dict[int, float] = field(default_factory=dict, init=False)
+    """When each number was sent."""
+    unjudged: int = field(default=0, init=False)
+    """Answers that came when the rules had changed since the question."""
     sent_when_made: set[int] = field(default_factory=set, init=False)
     """Numbers of messages for MADE that were sent when it was."""
     outcomes: Counter[str] = field(default_factory=Counter, init=False)
@@ -102,14 +109,20 @@ class Fenced:
         self.tried |= self.fences.may(user, action, MADE) and self.fences.may(user, CREATE, MADE)
         return self.made.is_set()
 
-    def _judge(self, user: str, action: str, queue: str, what: str, *, refused: bool, is_there: bool) -> None:
-        """`is_there`: the queue was there for good when it was asked for."""
+    def _judge(
+        self, user: str, action: str, queue: str, what: str, *, refused: bool, is_there: bool, asked_s: float
+    ) -> None:
+        """`is_there`: the queue was there for good when it was asked for, at `asked_s`. Where the rules have changed
+        since then, either answer is right."""
+        if self.fences.changed_since(asked_s):
+            self.unjudged += 1
+            return
         if queue == self._relayed:
             action = RELAY
         self.outcomes[f"{what} {'refused' if refused else 'allowed'}"] += 1
         may = self.fences.may(user, action, queue)
         if may and queue == MADE and not self.fences.may(user, CREATE, MADE):
-            if not refused and not self.tried:
+            if not refused and not self.tried and not self.fences.changed_since(-inf):
                 raise Violation(f"{what} of {user}, who may not create {queue} at {self.node}, was not refused")
             may = not refused or is_there
         if may is refused:
@@ -148,6 +161,7 @@ class Fenced:
             open_ones.add(number)
             if self._tries(user, "send", queue):
                 self.sent_when_made.add(number)
+            self.sent_s[number] = bed.now()
             await bare.send(link, message.encode(), partial(self._decided, bed, open_ones, number, user, queue))
             await asyncio.sleep(random.expovariate(self.rate) if self.rate else 0.0)
         await bare.until(lambda: not open_ones or link.detached)
@@ -160,7 +174,8 @@ class Fenced:
         # back.
         if told not in NOT_LOOKED_AT and not isinstance(outcome, Released):
             was_there = number in self.sent_when_made
-            self._judge(user, "send", queue, "a message", refused=told == UNAUTHORIZED, is_there=was_there)
+            refused, asked_s = told == UNAUTHORIZED, self.sent_s[number]
+            self._judge(user, "send", queue, "a message", refused=refused, is_there=was_there, asked_s=asked_s)
         if isinstance(outcome, Accepted):
             if queue == MADE:
                 self.made.set()
@@ -182,7 +197,7 @@ class Fenced:
                     delivery.link.settle(delivery.delivery_id, delivery.delivery_id, Accepted())
             bare.wire.schedule()
 
-        is_there = self._tries(user, action, queue)
+        is_there, asked_s = self._tries(user, action, queue), bed.now()
         what = {"send": "a sender", "receive": "a receiver", "browse": "a browser"}[action]
         try:
             if action == "send":
@@ -193,9 +208,9 @@ class Fenced:
         except Refused as refused:
             if refused.condition in (UNAUTHORIZED, ""):
                 was_refused = refused.condition == UNAUTHORIZED
-                self._judge(user, action, queue, what, refused=was_refused, is_there=is_there)
+                self._judge(user, action, queue, what, refused=was_refused, is_there=is_there, asked_s=asked_s)
             return
-        self._judge(user, action, queue, what, refused=False, is_there=is_there)
+        self._judge(user, action, queue, what, refused=False, is_there=is_there, asked_s=asked_s)
         await asyncio.sleep(random.uniform(0.0, LOOK_S))
         await bare.detach(link)
 
@@ -215,13 +230,14 @@ class Fenced:
                     delivery.link.settle(delivery.delivery_id, delivery.delivery_id, Accepted())
                 bare.wire.schedule()
 
+            asked_s = bed.now()
             try:
                 link = await bare.receiver(Source(queue), taken, 1_000)
                 await asyncio.sleep(random.expovariate(1.0 / self.life_s))
                 await bare.detach(link)
             except Refused as refused:
                 if refused.condition == UNAUTHORIZED:
-                    self._judge(ROOT, "receive", queue, "a receiver", refused=True, is_there=True)
+                    self._judge(ROOT, "receive", queue, "a receiver", refused=True, is_there=True, asked_s=asked_s)
             except Broken:
                 pass
             bare.end(abort=random.random() < 0.5)
@@ -243,7 +259,7 @@ class Fenced:
     def _shown(self, bed: Bed, delivery: Delivery, user: str, action: str, queue: str) -> None:
         place = f"{queue} at {self.node}"
         message, key = Message.decode(delivery.payload), key_in(delivery.payload)
-        if not self.fences.may(user, action, queue):
+        if not self.fences.may(user, action, queue) and not self.fences.changed_since(bed.now() - ON_THE_WAY_S):
             raise Violation(f"{place}: {user} was shown {key!r}, and may not {action} there")
         key = own_key_of(bed.history, self.me, delivery.payload, message, place)
         check_not_refused(bed.history, key, place)
@@ -255,4 +271,4 @@ class Fenced:
         check_refused_stay_unseen(bed.history, self.me)
 
     def metrics(self) -> dict[str, float]:
-        return dict(sorted(self.outcomes.items()))
+        return {**dict(sorted(self.outcomes.items())), "rules changed meanwhile": self.unjudged}

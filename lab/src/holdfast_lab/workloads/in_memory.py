@@ -1,5 +1,5 @@
 """`in-memory`: a producer without a name and a consumer of a queue that is not durable: accepted messages stay until
-the node ends.
+the node ends. They are sent there, or to another such queue from which a link moves them.
 
 Rules of this file: nothing of it is on a disk, so the record of messages that must survive knows none of it; it keeps
 its own. What was sent and accepted on one connection of its producer is owed for as long as that connection lasts.
@@ -16,7 +16,17 @@ from holdfast.client import Accepted, Connection, Delivery, Outcome, Sender
 from holdfast_lab.base.client_history import Violation, make_key
 from holdfast_lab.base.contents import content_of, message_of
 from holdfast_lab.workloads.bed import Bed
-from holdfast_lab.workloads.common import BREAKS, RETRY_S, attached, closed, ended, key_shown, marked, receive_each
+from holdfast_lab.workloads.common import (
+    BREAKS,
+    RETRY_S,
+    asked,
+    attached,
+    closed,
+    ended,
+    key_shown,
+    marked,
+    receive_each,
+)
 
 LOOK_S: Final = 0.5
 
@@ -24,7 +34,7 @@ LOOK_S: Final = 0.5
 @dataclass(kw_only=True)
 class InMemory:
     """`messages` sent to `queue` of `node` at `rate` a second (0: as fast as taken), and taken there; the share
-    `release` of what is shown goes back."""
+    `release` of what is shown goes back. `through`: the queue to which they are sent, whose messages a link moves."""
 
     kind: ClassVar[str] = "in-memory"
 
@@ -36,6 +46,7 @@ class InMemory:
     in_doubt: int = 50
     credit: int = 20
     release: float = 0.1
+    through: str = ""
     name: str = "in-memory"
     open: dict[int, None] = field(default_factory=dict, init=False)
     """Numbers whose outcome is not known, or was a refusal."""
@@ -46,7 +57,10 @@ class InMemory:
     refused: int = field(default=0, init=False)
 
     async def setup(self, bed: Bed) -> None:
-        return
+        if self.through:
+            connection = await bed.connect(self.node, f"{self.name}-{self.node}-setup")
+            await asked(connection, "CREATE", "link", self.name, {"from": self.through, "to": self.queue})
+            await closed(connection)
 
     def start(self, bed: Bed) -> None:
         me = bed.history.new_producer(f"{self.name}-{self.node}")
@@ -58,10 +72,11 @@ class InMemory:
     async def _send(self, bed: Bed, me: int, name: str) -> None:
         random = bed.stream(f"{name}-{self.node}")
         connection = await bed.connect(self.node, name)
+        target = self.through or self.queue
         for number in range(1, self.messages + 1):
             self.open[number] = None
         while self.open or self.owed:
-            sender = await attached(lambda: connection.sender(self.queue, in_doubt_max=self.in_doubt, name=name))
+            sender = await attached(lambda: connection.sender(target, in_doubt_max=self.in_doubt, name=name))
             life = connection.reconnects
             try:
                 while (self.open or self.owed) and connection.reconnects == life:

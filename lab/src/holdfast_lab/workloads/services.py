@@ -21,6 +21,7 @@ from holdfast_lab.base.contents import content_of, message_of
 from holdfast_lab.workloads.bare import Bare, Broken, Refused, connected
 from holdfast_lab.workloads.bed import Bed
 from holdfast_lab.workloads.common import (
+    NOT_LOOKED_AT,
     RETRY_S,
     asked,
     check_not_refused,
@@ -196,7 +197,7 @@ class Services:
         elif told == conditions.NOT_FOUND:
             self._judge("a message", self.meant[number], found=False)
             bed.history.refuse(key, repr(outcome))
-        elif isinstance(outcome, Released) or told == conditions.RESOURCE_LIMIT_EXCEEDED:
+        elif isinstance(outcome, Released) or told in NOT_LOOKED_AT:
             bed.history.refuse(key, repr(outcome))
         else:
             raise Violation(f"{key.decode()} goes to {self.address} at {self.node}, and is answered {outcome}")

@@ -32,7 +32,8 @@ from holdfast_lab.workloads.publish import ProducerLog
 @dataclass(kw_only=True)
 class Together:
     """`transactions` from `node` to `address`, each of 2 to `most` messages, at `rate` a second (0: as fast as taken);
-    `between` messages come from the queue's own node at `between_rate`. It consumes what comes with `credit`."""
+    `between` messages come from the queue's own node at `between_rate`. It consumes what comes with `credit`,
+    and thinks `think_s` about each."""
 
     kind: ClassVar[str] = "together"
 
@@ -45,6 +46,7 @@ class Together:
     between: int = 100
     between_rate: float = 20.0
     credit: int = 100
+    think_s: float = 0.0
     name: str = "together"
     groups: dict[bytes, int] = field(default_factory=dict, init=False)
     """By key: its transaction."""
@@ -123,6 +125,7 @@ class Together:
     async def _consume(self, bed: Bed, name: str) -> None:
         connection = await bed.connect(self.at, name)
         place = f"{self.queue} at {self.at}"
+        random = bed.stream(name)
 
         async def take(delivery: Delivery) -> None:
             key = key_shown(bed.history, delivery, place)
@@ -131,6 +134,8 @@ class Together:
                 bed.history.receive(key, place, marked=marked(delivery), sequence=delivery.sequence, disk=disk)
                 if key in self.groups:
                     self.shown.setdefault(self.groups[key], {}).setdefault(key, delivery.sequence or 0)
+            if self.think_s:
+                await asyncio.sleep(random.expovariate(1.0 / self.think_s))
             delivery.accept()
 
         await receive_each(lambda: connection.receiver(self.queue, credit=self.credit, name=name), take)

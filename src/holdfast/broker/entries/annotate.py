@@ -6,7 +6,7 @@ annotations of relays of federation. Consumers get `x-opt-sequence-number` and `
 other brokers know, and a redelivery is always marked as one.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from itertools import groupby
 from struct import Struct
@@ -117,10 +117,15 @@ def links_passed(value: bytes) -> bytes:
 
 def without_relayed(item: entry.Entry) -> entry.Entry:
     """The entry without the annotations of relays, as a new message."""
+    return _without(item, _RELAYED_NAMES, _RELAYED.__contains__)
+
+
+def _without(item: entry.Entry, names: Iterable[bytes], leave: Callable[[object], bool]) -> entry.Entry:
+    """The entry without the annotations that `leave`; it can have some only if its bytes have one of `names`."""
     items = bytes(item.annotations)
-    if not any(name in items for name in _RELAYED_NAMES):
+    if not any(name in items for name in names):
         return item
-    notes = {key: part for key, part in notes_of(item).items() if key not in _RELAYED}
+    notes = {key: part for key, part in notes_of(item).items() if not leave(key)}
     items = b"".join(encode(key) + encode(part) for key, part in notes.items())
     return item._replace(annotation_count=2 * len(notes), annotations=memoryview(items))
 
@@ -308,7 +313,6 @@ def for_consumer(
         head = _FIRST_DURABLE_ACQUIRED if value[1] & entry.DURABLE else _FIRST_VOLATILE
         return (head, told, memoryview(value)[entry.FIXED_BYTES :])
     item = entry.unpack(value)
-    ttl_ms = max(1, item.expires_ms - steady_ms) if item.expires_ms else None
     own = b"".join((_SEQUENCE, sequence.to_bytes(8, "big"), _ENQUEUED, item.enqueued_ms.to_bytes(8, "big")))
     count = item.annotation_count + 4
     if item.flags & entry.LATE:
@@ -319,13 +323,31 @@ def for_consumer(
         count += 6
     size = 4 + len(item.annotations) + len(own)
     told = _SECTION.pack(_MESSAGE_ANNOTATIONS, _MAP32, size, count)
-    durable = bool(item.flags & entry.DURABLE)
+    return (_head_of(item, delivery_count, steady_ms), told, item.annotations, own, item.bare)
+
+
+def for_remote(value: bytes, delivery_count: int | None, steady_ms: int) -> tuple[Any, ...]:
+    """As `for_consumer`, for a broker that is no node: without all annotations that only nodes set."""
+    item = _without(entry.unpack(value), _OUR_NAMES, _ours)
+    return (_head_of(item, delivery_count, steady_ms), *_section_of(item), item.bare)
+
+
+def _section_of(item: entry.Entry) -> list[Any]:
+    """Its message annotations as a section, in parts; nothing if it has none."""
+    if not item.annotation_count:
+        return []
+    size = 4 + len(item.annotations)
+    return [_SECTION.pack(_MESSAGE_ANNOTATIONS, _MAP32, size, item.annotation_count), item.annotations]
+
+
+def _head_of(item: entry.Entry, delivery_count: int | None, steady_ms: int) -> bytes:
+    """The header of a delivery; `delivery_count`: None for the first."""
+    ttl_ms = max(1, item.expires_ms - steady_ms) if item.expires_ms else None
     priority = None if item.priority == entry.PRIORITY_DEFAULT else item.priority
     first, failed = delivery_count is None, delivery_count or 0
     if item.earlier is not None:
         first, failed = False, min(entry.EARLIER_MAX, failed + item.earlier)
-    head = encode_header(durable, priority, ttl_ms, first, failed)
-    return (head, told, item.annotations, own, item.bare)
+    return encode_header(bool(item.flags & entry.DURABLE), priority, ttl_ms, first, failed)
 
 
 def plain_for_consumer(
@@ -375,12 +397,8 @@ def for_neighbour(item: entry.Entry, steady_ms: int) -> tuple[bytes, list[Any]]:
     to live."""
     ttl_ms = max(1, item.expires_ms - steady_ms) if item.expires_ms else None
     durable = bool(item.flags & entry.DURABLE)
-    parts: list[Any] = []
-    if item.annotation_count:
-        size = 4 + len(item.annotations)
-        parts = [_SECTION.pack(_MESSAGE_ANNOTATIONS, _MAP32, size, item.annotation_count), item.annotations]
     if item.priority == entry.PRIORITY_DEFAULT and ttl_ms is None:
         head = DURABLE_HEADER if durable else b""
     else:
         head = encode_header(durable, item.priority, ttl_ms, False, 0)
-    return head, parts
+    return head, _section_of(item)

@@ -15,6 +15,8 @@ class QueueKind(Enum):
     """A queue that clients name."""
     TRANSMISSION = auto()
     """Messages in transit to one other node (amqp-illustrations, "Message Relay")."""
+    REMOTE = auto()
+    """Messages for one address at a broker that is no node (docs/remotes.md)."""
     WAITING = auto()
     """Messages from other nodes that wait for an earlier one; no cursor goes through it."""
     DEAD_LETTERS = auto()

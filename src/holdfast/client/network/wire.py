@@ -13,6 +13,7 @@ from typing import Final, Protocol, cast
 from holdfast.amqp.connection import Connection as Engine
 from holdfast.amqp.session.events import ConnEvent
 from holdfast.amqp.wire.frames import EMPTY_FRAME
+from holdfast.tls_alerts import explain
 
 WRITE_HIGH_BYTES: Final = 1024 * 1024
 """Above this much unwritten output nothing more is encoded; the rest waits as messages, not as bytes."""
@@ -25,6 +26,8 @@ NO_TLS: Final = frozenset(("WRONG_VERSION_NUMBER", "UNKNOWN_PROTOCOL", "HTTP_REQ
 """What OpenSSL makes of an answer that is none of TLS."""
 NO_AUTHORITY: Final = frozenset((2, 18, 19, 20, 21))
 """OpenSSL's codes where the chain ends at nobody who is trusted: X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT and the like."""
+OTHER_NAME: Final = frozenset((62, 64))
+"""The same where it is another host's: X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH."""
 TLS_ALERT: Final = b"\x15\x03"
 
 BYTES_ACKED: Final = slice(120, 128)
@@ -197,10 +200,12 @@ def _describe_tls(error: BaseException) -> str:
     """Without OpenSSL's own words for where in its source it was."""
     distrust = getattr(error, "verify_message", None)
     if distrust:
-        is_stranger = getattr(error, "verify_code", None) in NO_AUTHORITY
-        what_to_do = "; name the authority that signed it (ca_file, --ca-file)" if is_stranger else ""
-        return f"the node's certificate is not trusted: {distrust}{what_to_do}"
+        code = getattr(error, "verify_code", None)
+        what_to_do = "; name the authority that signed it (ca_file, --ca-file)" if code in NO_AUTHORITY else ""
+        if code in OTHER_NAME:
+            what_to_do = "; use a name that it has as the URL's host, or give one (server_name, --server-name)"
+        return f"the node's certificate is not trusted: {distrust.rstrip('.')}{what_to_do}"
     reason = str(getattr(error, "reason", None) or "the connection was closed")
     if reason in NO_TLS:
         return "the port does not speak TLS; a URL of one that does not begins with amqp://"
-    return f"TLS: {reason.lower().replace('_', ' ')}"
+    return f"TLS: {explain(reason)}"

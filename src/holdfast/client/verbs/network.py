@@ -128,8 +128,8 @@ async def _drain(connection: Connection, args: argparse.Namespace) -> None:
         left = _left(rows, own)
         text = _left_text(own, left)
         progress.show(lambda text=text: text)  # type: ignore[misc]
-        if not args.json and text != told and not progress.is_shown:
-            say(text, file=sys.stderr)
+        if not args.json and not args.no_wait and _is_held(left) and text != told and not progress.is_shown:
+            say(text, file=sys.stderr)  # the last one is said on standard output
         told = text
         if _is_held(left):
             held_at = time.monotonic()

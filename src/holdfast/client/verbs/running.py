@@ -137,7 +137,10 @@ def place_of(args: argparse.Namespace) -> Url:
             reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
             text = f"{args.password_file} cannot be read ({reason}); give a file with the password"
             raise ConfigError(text) from None
-        return place.with_password(text.split("\n", 1)[0].rstrip("\r"))
+        password = text.split("\n", 1)[0].rstrip("\r")
+        if not password:
+            raise ConfigError(f"{args.password_file} has no password in its first line; give a file with the password")
+        return place.with_password(password)
     if place.user is not None and place.password is None:
         if not sys.stdin.isatty():
             raise ConfigError(f"the user of {place} has no password; give one in --url or --password-file")

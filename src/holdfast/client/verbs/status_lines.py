@@ -20,13 +20,19 @@ COLUMNS: Final = {
         "neighbour", "state", "version", "since_s", "round_trip_s", "messages_in", "messages_out", "lost", "attempts",
         "reason",
     ),
+    "remotes": ("remote", "state", "since_s", "messages", "messages_out", "messages_in", "addresses", "lost", "reason"),
     "users": ("user", "kind", "connections", "links", "unsettled_bytes", "refused", "requests"),
 }  # fmt: skip
 """By part: what stands first. What the node tells besides comes behind it."""
+PARTS: Final = (
+    "queues", "refused", "links", "federation", "users", "sessions", "remotes", "routes", "pacing", "paces", "paced",
+)  # fmt: skip
+"""The tables, in their order."""
 ROWS_MAX: Final = 50
 """Origins and losses of one table; how many more there are is said."""
 GAPS_MAX: Final = 3
-ESTABLISHED: Final = "Established"
+GOOD: Final = {"sessions": "Established", "remotes": "up"}
+"""By part: the state of a row that needs no attention."""
 UNKNOWN: Final = "(unknown)"
 """A user that the node does not have."""
 
@@ -37,7 +43,7 @@ def status_lines(told: dict[str, Any]) -> list[str]:
     lines += _drain(told.get("drain"))
     lines += [painted(f"warning: {line}", YELLOW) for line in told.get("warnings") or ()]
     lines += [*storage_lines(told), *_logins(told), *_measures(told)]
-    for name in ("queues", "refused", "links", "federation", "users", "sessions", "routes", "pacing", "paces", "paced"):
+    for name in PARTS:
         lines += _part(name, told.get(name))
     failed = [row | {"user": row.get("user") or UNKNOWN} for row in _logins_of(told).get("latest") or ()]
     lines += _part("failed logins, the latest first", failed)
@@ -133,4 +139,4 @@ def _columns(name: str, rows: list[dict[str, Any]]) -> list[str]:
 
 
 def _coloured(name: str, row: dict[str, Any], line: str) -> str:
-    return painted(line, RED) if name == "sessions" and row.get("state") != ESTABLISHED else line
+    return painted(line, RED) if name in GOOD and row.get("state") != GOOD[name] else line

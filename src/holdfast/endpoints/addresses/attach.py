@@ -89,6 +89,10 @@ class AttachTable:
         """Accepts the peer's attach with the link that it asks for, or refuses it."""
         if not peer.amqp.usable:
             return
+        if peer.remote is not None:
+            link.refuse(conditions.NOT_ALLOWED, "this node attaches all links of this connection, which it has dialled")
+            peer.touch()
+            return
         if link.detached:  # by what came behind the attach
             peer.refuse_detached(link)
             return

@@ -148,6 +148,7 @@ class DynamicNodes:
         self._forget_queue = forget_queue
         self.due: dict[Temporary, None] = {}
         self.of_peer: dict[Peer, int] = {}
+        memory.nodes_of = self.of_peer
         self._orphans: dict[Temporary, None] = {}
 
     @property

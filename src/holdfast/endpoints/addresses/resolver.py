@@ -25,6 +25,7 @@ from holdfast.endpoints.addresses.dynamic_nodes import (
     properties_of,
 )
 from holdfast.endpoints.addresses.link_refusal import Refusal, permit
+from holdfast.endpoints.addresses.remote_queues import RemoteQueues
 from holdfast.endpoints.addresses.services import SERVICE_PREFIX, Services
 from holdfast.errors import ConfigError
 from holdfast.names import check_name
@@ -59,6 +60,7 @@ class Resolver:
         config: NodeConfig,
         catalog: Catalog,
         forwarding: Forwarding,
+        remotes: RemoteQueues,
         dynamic_nodes: DynamicNodes,
         services: Services,
         authoriser: Authoriser,
@@ -68,6 +70,7 @@ class Resolver:
         self._config = config
         self._catalog = catalog
         self._forwarding = forwarding
+        self._remotes = remotes
         self._dynamic_nodes = dynamic_nodes
         self.services = services
         self.authoriser = authoriser
@@ -145,6 +148,8 @@ class Resolver:
             queue = self._local(address.host, address.queue)
             subject = address.queue[len(queue.name) + 1 :] if queue.kind is QueueKind.TOPIC else ""
             return ResolvedAddress(queue, None, "", subject=subject)
+        if self._remotes.knows(address.node):
+            return ResolvedAddress(self._at_remote(address.host, address.node, address.queue), None, "")
         if not self._forwarding.may_leave(address.host):
             text = f"{address}: messages of virtual host {address.host!r}"
             why = "do not leave this node, since no [[neighbour]] lists it in hosts"
@@ -192,6 +197,15 @@ class Resolver:
             what = f"service {name[len(SERVICE_PREFIX) :]!r}" if name.startswith(SERVICE_PREFIX) else f"queue {name!r}"
             raise Refusal(conditions.NOT_FOUND, f"no {what} at {self._config.name!r}")
         return queue
+
+    def _at_remote(self, host: str, remote: str, address: str) -> Queue:
+        """The queue for an address at a remote."""
+        try:
+            return self._remotes.queue(remote, address, host)
+        except TooManyQueues as error:
+            raise Refusal(conditions.RESOURCE_LIMIT_EXCEEDED, str(error)) from error
+        except ConfigError as error:
+            raise Refusal(conditions.NOT_ALLOWED, str(error)) from error
 
     def transmission(self, destination: str) -> Queue:
         """The transmission queue for another node, which must be known unless messages for unknown nodes are kept. The

@@ -31,7 +31,7 @@ class Together:
         for post in posts:
             if not is_appended(post):
                 continue
-            nodes = [branch.destination for branch in spread.get(post, ())]
+            nodes = [branch.destination for branch in spread.get(post, ()) if branch.queue.in_transit]
             for node in nodes if post.message.destination is None else [post.message.destination]:
                 self._counts[node] += 1
                 sizes[node] += len(post.message.value)

@@ -133,7 +133,7 @@ class ConnectionOperations:
             "address": peer.address,
             "tls": peer.tls_version,
             "certificate": peer.certificate,
-            "kind": "client" if peer.neighbour is None else "neighbour",
+            "kind": "neighbour" if peer.neighbour is not None else "client" if peer.remote is None else "remote",
             "sessions": len(sessions),
             "links": sum(len(session.links) for session in sessions),
             "bytes_in": Ulong(peer.heard_bytes),

@@ -18,6 +18,7 @@ from holdfast.broker.topic import Topic
 from holdfast.custody.arrival.destination import Destination
 from holdfast.custody.departed import Departures
 from holdfast.custody.forwarding import Forwarding
+from holdfast.endpoints.addresses.remote_queues import RemoteQueues
 from holdfast.endpoints.background_jobs import ASKED_MAX, BackgroundJobs
 from holdfast.endpoints.resumption.resume import Resumption
 from holdfast.engine.effects import Effect
@@ -101,6 +102,7 @@ class QueueOperations:
         forwarding: Forwarding,
         destination: Destination,
         queue_links: QueueLinks,
+        remote_queues: RemoteQueues,
         delete: Callable[[Queue], None],
     ) -> None:
         """`delete`: deletes a queue that no link holds, with all that is kept of it."""
@@ -116,6 +118,7 @@ class QueueOperations:
         self._forwarding = forwarding
         self._destination = destination
         self._queue_links = queue_links
+        self._remote_queues = remote_queues
         self._delete_queue = delete
 
     def register(self, table: Table) -> None:
@@ -195,7 +198,7 @@ class QueueOperations:
         queue = queue_of(self._catalog, host, name)
         if queue.in_transit:
             return self._delete_for_departed(queue, arguments)
-        if queue.kind not in (QueueKind.ORDINARY, QueueKind.TOPIC):
+        if queue.kind not in (QueueKind.ORDINARY, QueueKind.TOPIC, QueueKind.REMOTE):
             raise Refused(409, f"queue {name!r} belongs to the node")
         if isinstance(queue, Topic) and queue.listeners:
             raise Refused(409, f"topic {name!r} has subscriptions that are not durable: {len(queue.listeners)}")
@@ -203,8 +206,12 @@ class QueueOperations:
         if naming:
             raise Refused(409, f"queue {name!r} is named by links: {', '.join(sorted(naming))}; delete them first")
         self._resume.release(queue)
-        links = self._links
-        if queue.shared.consumers or queue.shared.acquired or links.producers_of(queue) or links.readers_of(queue):
+        used = self._links.producers_of(queue) or self._links.readers_of(queue)
+        if queue.kind is QueueKind.REMOTE and not used:
+            self._remote_queues.released(queue)
+        if used or queue.shared.consumers or queue.shared.acquired:
+            if queue.kind is QueueKind.REMOTE:
+                self._remote_queues.made(queue)  # messages go there again
             raise Refused(409, f"queue {name!r} has links")
         if queue.named:
             raise Refused(409, f"queue {name!r} has {_readers(queue)}")

@@ -20,6 +20,7 @@ from holdfast.endpoints.addresses.resolver import Resolver
 from holdfast.endpoints.admission import Admission
 from holdfast.endpoints.background_jobs import BackgroundJobs
 from holdfast.endpoints.entry_changes import EntryChanges
+from holdfast.endpoints.remotes.remotes import Remotes
 from holdfast.endpoints.resumption.resume import Resumption
 from holdfast.endpoints.transactions.transactions import Transactions
 from holdfast.engine.clock import Clock
@@ -95,6 +96,7 @@ class ManagedParts:
     jobs: BackgroundJobs
     resume: Resumption
     queue_links: QueueLinks
+    remotes: Remotes
     triggers: Triggers
     rates: RateControl
     bindings: BindingControl

@@ -16,6 +16,7 @@ from holdfast.management.status.hosts import HostStatus
 from holdfast.management.status.managed_parts import ManagedParts
 from holdfast.management.status.origins import OriginStatus
 from holdfast.management.status.queues import QueueStatus
+from holdfast.management.status.remotes import RemoteStatus
 from holdfast.management.status.sessions import SessionStatus
 from holdfast.management.status.warnings import Warnings
 from holdfast.peering import binding_status, route_status
@@ -34,6 +35,7 @@ class NodeStatus:
         queues: QueueStatus,
         sessions: SessionStatus,
         destinations: DestinationStatus,
+        remotes: RemoteStatus,
         origins: OriginStatus,
         warnings: Warnings,
         started_at: float,
@@ -68,6 +70,7 @@ class NodeStatus:
         tells_host("links", parts.queue_links.status)
         tells_host("triggers", parts.triggers.status)
         tells("sessions", sessions.status)
+        tell(remotes.fields)
         tells_host("routes", destinations.status)
         tell(partial(_routing, parts.routing))
         tell(partial(binding_status.status, parts.bindings))

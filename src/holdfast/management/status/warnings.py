@@ -6,7 +6,7 @@ tried. A condition is logged when it was there in two checks in a row, and again
 line says what is wrong and what to do about it.
 """
 
-from collections.abc import Iterator, Mapping, Sized
+from collections.abc import Callable, Iterator, Mapping, Sized
 from itertools import islice
 from typing import Final
 
@@ -86,10 +86,11 @@ class Warnings:
         departures: Departures,
         bindings: BindingControl,
         streams: Sized,
+        of_remotes: Callable[[], Iterator[Condition]],
         has_topology: bool,
     ) -> None:
-        """`streams`: large messages that are on their way in. `has_topology`: whether a file says which links there
-        are."""
+        """`streams`: large messages that are on their way in. `of_remotes`: the conditions of remotes. `has_topology`:
+        whether a file says which links there are."""
         self._has_topology = has_topology
         self._node = node
         self._clock = clock
@@ -107,6 +108,7 @@ class Warnings:
         self._departures = departures
         self._bindings = bindings
         self._streams = streams
+        self._of_remotes = of_remotes
         self._look_at = clock.now + LOOK_S
         self._since: dict[str, float] = {}
         self._logged_at: dict[str, float] = {}
@@ -149,6 +151,7 @@ class Warnings:
         if short is not None:
             yield DESCRIPTORS, short
         yield from self._of_neighbours()
+        yield from self._of_remotes()
         for name, text in self._incidents.strangers():
             yield f"stranger - {name}", text
         for neighbour in self._neighbours.values():

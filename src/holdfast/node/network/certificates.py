@@ -96,6 +96,11 @@ class Certificates:
         self.changed()
         return True
 
+    @property
+    def have_changed(self) -> bool:
+        """Whether the files are others than those whose contents are used."""
+        return self._state() != self._seen
+
     def prepare(self, files: TlsFiles, *, dials: bool) -> Callable[[], None]:
         """Reads those files, which may be others than before; what it returns has new connections use them. Raises
         ConfigError if they cannot be used."""
@@ -124,7 +129,7 @@ class Certificates:
 def certificates_of(settings: NodeSettings) -> Certificates | None:
     """Those that a node needs; None for one that speaks TLS nowhere. Raises ConfigError if they cannot be used."""
     serves = bool(settings.listen_tls)
-    dials = any(neighbour.tls for neighbour in settings.core.neighbours)
+    dials = any(item.tls for item in settings.core.dialled)
     return Certificates(settings.tls, serves=serves, dials=dials) if serves or dials else None
 
 

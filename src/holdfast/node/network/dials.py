@@ -1,6 +1,6 @@
-"""Dials to the neighbours that a node reaches by address.
+"""Dials to the neighbours and remotes that a node reaches by address.
 
-Rules of this file: the core decides when a neighbour is dialled; every dial ends in a connection or ConnectFailed,
+Rules of this file: the core decides when one is dialled; every dial ends in a connection or ConnectFailed,
 unless a new dial has replaced it.
 """
 
@@ -16,16 +16,20 @@ from holdfast.node.network.certificates import Certificates
 from holdfast.node.network.encryption import Encryption
 from holdfast.node.network.transport import Peer, PeerOwner, describe
 from holdfast.settings.neighbours import NeighbourConfig
+from holdfast.settings.remotes import RemoteConfig
 
 _log = logging.getLogger(__name__)
 
+Dialled = NeighbourConfig | RemoteConfig
+
 
 class Dials:
-    """At most one dial for each neighbour. A new connection belongs to `owner`; `feed` hands an event to the core."""
+    """At most one dial for each of `dialled`, neighbours and remotes by name. A new connection belongs to `owner`;
+    `feed` hands an event to the core."""
 
     def __init__(
         self,
-        neighbours: Iterable[NeighbourConfig],
+        dialled: Iterable[Dialled],
         feed: Callable[[Event], None],
         owner: PeerOwner,
         certificates: Certificates | None,
@@ -35,39 +39,39 @@ class Dials:
         self._owner = owner
         self._certificates = certificates
         self._server_names: dict[str, str] = {}
-        """Whose certificate it must be, by neighbour, where TLS is spoken."""
+        """Whose certificate it must be, by name, where TLS is spoken."""
         self._remotes: dict[str, HostPort] = {}
         self._sources: dict[str, HostPort] = {}
         self.under_way: dict[str, asyncio.Task[None]] = {}
-        """By neighbour; a fresh dial takes the place of one that is under way."""
-        self._neighbours: dict[str, NeighbourConfig] = {}
-        self.configure(neighbours, certificates)
+        """By name; a fresh dial takes the place of one that is under way."""
+        self._dialled: dict[str, Dialled] = {}
+        self.configure(dialled, certificates)
 
-    def configure(self, neighbours: Iterable[NeighbourConfig], certificates: Certificates | None) -> None:
-        """Sets the neighbours; dials of others, and of those that changed, end."""
-        before, self._neighbours = self._neighbours, {each.name: each for each in neighbours}
+    def configure(self, dialled: Iterable[Dialled], certificates: Certificates | None) -> None:
+        """Sets what may be dialled; dials of others, and of those that changed, end."""
+        before, self._dialled = self._dialled, {each.name: each for each in dialled}
         self._certificates = certificates
         for table in (self._server_names, self._remotes, self._sources):
             table.clear()
-        for neighbour in self._neighbours.values():
-            if neighbour.remote is not None:
-                where = parse_host_port("neighbour remote", neighbour.remote, port_min=1)
-                self._remotes[neighbour.name] = where
-                if neighbour.tls:
-                    self._server_names[neighbour.name] = neighbour.server_name or where.host
-            if neighbour.local is not None:
-                self._sources[neighbour.name] = parse_source("neighbour local", neighbour.local)
+        for each in self._dialled.values():
+            if each.remote is not None:
+                where = parse_host_port("remote", each.remote, port_min=1)
+                self._remotes[each.name] = where
+                if each.tls:
+                    self._server_names[each.name] = each.server_name or where.host
+            if each.local is not None:
+                self._sources[each.name] = parse_source("local", each.local)
         for name, task in list(self.under_way.items()):
-            if before.get(name) != self._neighbours.get(name):
+            if before.get(name) != self._dialled.get(name):
                 task.cancel()
 
     @property
     def wanted(self) -> bool:
-        """Whether any neighbour is dialled."""
+        """Whether anything is dialled."""
         return bool(self._remotes)
 
     def dial(self, neighbour: str) -> None:
-        """Begins to dial the neighbour."""
+        """Begins to dial the neighbour or remote of that name."""
         before = self.under_way.get(neighbour)
         self.under_way[neighbour] = self._loop.create_task(self._dial(neighbour))
         if before is not None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from holdfast.node.network.revocation import Issued, issued
+from holdfast.tls_alerts import explain
 
 HANDSHAKE_BYTES_MAX: Final = 128 * 1024
 """What a peer may say before the handshake is over: its certificates."""
@@ -156,7 +157,7 @@ def describe(error: ssl.SSLError) -> str:
     reason = str(error.reason or _CLOSED)
     if reason in NOT_TLS:
         return "TLS: the peer does not speak TLS"
-    return f"TLS: {reason.lower().replace('_', ' ')}"
+    return f"TLS: {explain(reason)}"
 
 
 def name_of(certificate: dict[str, Any] | None) -> str | None:

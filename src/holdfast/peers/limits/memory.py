@@ -7,7 +7,7 @@ resumed are forgotten, and the connections that hold the most are dropped. A nei
 and is always read, because its own bounds are small. Source: docs/adr/0030-one-account-of-memory.md.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from typing import Any, Final, Protocol
 
@@ -30,6 +30,9 @@ CONNECTION_BYTES: Final = 8 * 1024
 """An open connection's own objects, here and in the driver."""
 LINK_BYTES: Final = 2 * 1024
 """A link's own objects, beside what its attach says."""
+NODE_BYTES: Final = 7 * 1024
+"""The objects of a dynamic node that a link created, without messages: of a subscription of a topic its queue, and its
+binding where federation has it."""
 SEND_BYTES: Final = PIECE_BYTES + 64 * 1024
 """Bytes of a large message that is being sent: a piece and a frame of it."""
 REQUEST_BYTES: Final = 1_024
@@ -51,8 +54,8 @@ more: about 10 us each, however few bytes they have. Entries of a run count less
 UNMEASURED_BYTES_MAX: Final = 64 * 1024
 UNMEASURED_PARTS: Final = 2_048
 """After so many bytes, or such a part of the bound, changed connections are measured. A byte from a peer uses at most
-110 bytes of memory (a begin of 20 bytes is a session), so memory that is not counted yet is a small part of the half
-that is free."""
+320 bytes of memory (an attach of 39 bytes is a subscription of a topic), so memory that is not counted yet is a part of
+the half that is free."""
 STEP_BYTES: Final = 2 * 1024
 """Steps in which a connection's account grows."""
 LOOKS_A_TURN: Final = 1_000
@@ -129,6 +132,8 @@ class Memory:
         """By account of queues, the least room that a waiting link found: with more than that it is refilled."""
         self.stalled: dict[Peer, None] = {}
         """Connections whose requests wait until there is room for answers."""
+        self.nodes_of: Mapping[Peer, int] = {}
+        """The dynamic nodes of each connection's links (endpoints/addresses/dynamic_nodes.py)."""
         self.dropped = 0
         self.refused = 0
         self._holders: list[tuple[Account, Callable[[], int]]] = []
@@ -210,6 +215,7 @@ class Memory:
         """
         engine = peer.amqp
         held = CONNECTION_BYTES + engine.held_bytes + engine.links * LINK_BYTES + len(peer.sends) * SEND_BYTES
+        held += self.nodes_of.get(peer, 0) * NODE_BYTES
         held += peer.bodies_given.held_bytes + peer.bodies_taken.held_bytes
         held += peer.unread_bytes if peer.unread_bytes > peer.unsent_bytes else peer.unsent_bytes
         if not held <= peer.held_bytes <= held + 2 * STEP_BYTES:

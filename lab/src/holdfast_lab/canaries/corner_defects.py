@@ -1,0 +1,173 @@
+"""Canaries in what was drawn last: links that move large messages or fill a queue in memory, listeners at their bound,
+links resumed in rounds, spools that send again, refused turns of what waits for room, configurations that change.
+
+Rules of this file: as in `hop_defects.py`.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from holdfast.broker import topic
+from holdfast.broker.entries import entry
+from holdfast_lab.canaries.planting import Canary
+
+Function = Callable[..., Any]
+
+
+def _as_if_small(original: Function) -> Function:
+    """What a link makes of a large message is none."""
+
+    def new(self: Any, link: Any, value: bytes) -> Any:
+        found = original(self, link, value)
+        if isinstance(found, str) or not found[1] & entry.BLOB:
+            return found
+        return found[:1] + bytes([found[1] & ~entry.BLOB]) + found[2:]
+
+    return new
+
+
+def _first_of_a_turn(original: Function) -> Function:
+    """Of what a link moves into a queue in memory in one turn the first comes there."""
+
+    def follow(self: Any, link: Any, moving: Any) -> None:
+        while len(moving.posts) > 1:
+            kept = moving.posts.popleft()
+            self._drop_post(moving)
+            moving.posts.appendleft(kept)
+        original(self, link, moving)
+
+    return follow
+
+
+def _drops_the_newest(original: Function) -> Function:
+    """A listener that has as many messages as it may is given no more, and keeps the oldest."""
+
+    def tell(self: Any, queue: Any, value: bytes, size: int) -> None:
+        if queue.messages < topic.LISTENER_MESSAGES_MAX:
+            original(self, queue, value, size)
+
+    return tell
+
+
+def _one_round_is_enough(original: Function) -> Function:
+    """What the first of several maps does not have is kept for nobody."""
+
+    def take_over(self: Any, steps: Any) -> None:
+        original(self, steps)
+        self.waiting.clear()
+
+    return take_over
+
+
+def _kept_beyond_the_link(original: Function) -> Function:
+    """What is to be sent again stays so when the link is gone."""
+
+    def clear(self: Any) -> None:
+        kept = list(self.messages)
+        original(self)
+        self.messages += kept
+
+    return clear
+
+
+def _left_as_blocked(original: Function) -> Function:
+    """An origin whose messages found their queue full is not looked at again where its turn is refused."""
+
+    def restored(self: Any, origin: Any) -> None:
+        if self.blocked.pop(origin, self) is self:
+            original(self, origin)
+
+    return restored
+
+
+def _first_change_alone(original: Function) -> Function:
+    """Rules that change a second time stay as the first change made them."""
+    changes = 0
+
+    def change(self: Any, config: Any) -> Any:
+        nonlocal changes
+        before, changes = self._lists, changes + 1
+        found = original(self, config)
+        if changes > 1:
+            self._lists = before
+        return found
+
+    return change
+
+
+def _with_tombstones(original: Function) -> Function:
+    """Whoever ends the mail for a node that left gives up its numbers too."""
+
+    def begin(self: Any, queue: Any, told: Any, *, with_tombstones: bool, to: Any = None) -> None:
+        original(self, queue, told, with_tombstones=True, to=to)
+
+    return begin
+
+
+CORNER_CANARIES: Final[tuple[Canary, ...]] = (
+    Canary(
+        name="large-as-if-small",
+        sentence="A link passes on what refers to a large message as if it were the message.",
+        target="queue_links.handing:Handing._new",
+        signature="(self, link: holdfast.queue_links.link.QueueLink, value: bytes) -> bytes | str",
+        broken=_as_if_small,
+        expected="",
+    ),
+    Canary(
+        name="first-of-a-turn",
+        sentence="Of what a link moves into a queue in memory in one turn all but the first is lost.",
+        target="queue_links.handing:Handing._follow",
+        signature="(self, link: holdfast.queue_links.link.QueueLink, moving: holdfast.queue_links.link.Moving) -> None",
+        broken=_first_of_a_turn,
+        expected="not done",
+    ),
+    Canary(
+        name="newest-dropped",
+        sentence="A listener at its bound loses the newest messages instead of the oldest.",
+        target="broker.topic:Topic._tell",
+        signature="(self, queue: holdfast.broker.queue.Queue, value: bytes, size: int) -> None",
+        broken=_drops_the_newest,
+        expected="which were among the latest",
+    ),
+    Canary(
+        name="one-round-is-enough",
+        sentence="Deliveries that an incomplete unsettled map did not have are forgotten when the link is resumed.",
+        target="endpoints.resumption.consumer:ResumableConsumer.take_over",
+        signature="(self, steps: list[holdfast.amqp.links.resuming.Step]) -> None",
+        broken=_one_round_is_enough,
+        expected="",
+    ),
+    Canary(
+        name="sent-again-twice",
+        sentence="A spool's messages that wait to be sent again stay there when their link breaks.",
+        target="client.send.retry_queue:RetryQueue.clear",
+        signature="(self) -> None",
+        broken=_kept_beyond_the_link,
+        expected="",
+    ),
+    Canary(
+        name="blocked-for-good",
+        sentence="What waited for room in its queue waits for ever once a turn of it is refused.",
+        target="custody.arrival.destination:Destination._restored",
+        signature="(self, origin: holdfast.broker.stored.origins.Origin) -> None",
+        broken=_left_as_blocked,
+        expected="",
+    ),
+    Canary(
+        name="first-change-alone",
+        sentence="Access rules that are reloaded a second time are not in force.",
+        target="access.current:CurrentAccess.change",
+        signature="(self, config: holdfast.access.rules.AccessConfig) -> 'Differs'",
+        broken=_first_change_alone,
+        expected=" at fenced-",
+    ),
+    Canary(
+        name="numbers-given-up",
+        sentence="The numbers of messages for a node that left are given up unasked: there a queue waits for them.",
+        target="custody.departed:Departures.begin",
+        signature="(self, queue: holdfast.broker.queue.Queue, told: collections.abc.Callable[[int, int], None], *, "
+        "with_tombstones: bool, to: str | None = None) -> None",
+        broken=_with_tombstones,
+        expected="not done",
+    ),
+)

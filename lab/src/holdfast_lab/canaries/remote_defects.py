@@ -1,0 +1,36 @@
+"""Canaries in what is exchanged with brokers that are no nodes.
+
+Rules of this file: as in `hop_defects.py`.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from holdfast_lab.canaries.planting import Canary
+
+Function = Callable[..., Any]
+
+FEW: Final = 5
+"""A test has no more in doubt."""
+
+
+def _few_in_doubt(original: Function) -> Function:
+    """Of many messages that a remote has not answered when its connection ends, all but a few leave as accepted."""
+
+    def gone(self: Any, unsettled: list[Any]) -> None:
+        self.cursor.finish(sorted(self.in_hands(unsettled))[FEW:])
+        original(self, unsettled)
+
+    return gone
+
+
+REMOTE_CANARIES: Final[tuple[Canary, ...]] = (
+    Canary(
+        name="remote-answered-for-many",
+        sentence="Of many messages that a broker has not answered when its connection ends, some count as accepted.",
+        target="endpoints.remotes.sending:RemoteSender.gone",
+        signature="(self, unsettled: list[typing.Any]) -> None",
+        broken=_few_in_doubt,
+        expected="its last copy is gone",
+    ),
+)

@@ -1,0 +1,87 @@
+"""Messages fetched from an address at a remote: a producer whose link the node itself attaches.
+
+Rules of this file: a message is accepted once it is on disk here. What finds no room is released, not rejected: the
+remote keeps it.
+"""
+
+from typing import Any
+
+from holdfast.access.actions import SEND
+from holdfast.amqp.connection import Receiver, Sender
+from holdfast.amqp.session.session import Session
+from holdfast.amqp.wire.extensions import TRY_LATER
+from holdfast.amqp.wire.performatives import Accepted, Rejected, Released, Source, Target
+from holdfast.broker.entries.host_names import DEFAULT_HOST
+from holdfast.endpoints.addresses.resolver import ResolvedAddress
+from holdfast.endpoints.producer import ProducerLink, ProducerParts
+from holdfast.endpoints.remotes.kept_link import KeptLink
+from holdfast.peers.peer import Peer
+from holdfast.settings.remotes import Fetch
+
+
+class RemoteReceiver(ProducerLink):
+    """The link from one address, while it is attached."""
+
+    def __init__(
+        self, parts: ProducerParts, peer: Peer, link: Receiver, found: ResolvedAddress, kept: KeptLink
+    ) -> None:
+        super().__init__(
+            parts, peer, link, found.queue, destination=found.destination, to=found.to, unknown=found.unknown,
+            subject=found.subject,
+        )  # fmt: skip
+        self._kept = kept
+
+    def refill(self) -> None:
+        if self._kept.rests:
+            self.stop()
+        else:
+            super().refill()
+
+    def settle(self, deliveries: list[int], outcome: object) -> None:
+        if _tries_later(outcome):
+            self._kept.wait("there is no room here for what it sends")
+            outcome = Released()
+        elif isinstance(outcome, Accepted):
+            self._kept.passed(len(deliveries))
+        super().settle(deliveries, outcome)
+
+    def go_on(self) -> None:
+        self.parts.links.refills[self] = None
+
+    def forget(self) -> None:
+        self.link.context = None
+        self.gone()
+
+    def gone(self) -> None:
+        super().gone()
+        self._kept.ended()
+
+
+class FetchingLink(KeptLink):
+    """The link from one address to one address here."""
+
+    def __init__(self, parts: ProducerParts, fetch: Fetch, resting: dict[KeptLink, None]) -> None:
+        super().__init__(parts.clock, f"{fetch.source} to {fetch.target}", resting)
+        self._parts = parts
+        self._fetch = fetch
+
+    def begin(self, session: Session, name: str) -> Sender | Receiver:
+        source, target = Source(address=self._fetch.source), Target(address=self._fetch.target)
+        return session.attach_receiver(name, source, target)
+
+    def serve(self, peer: Peer) -> RemoteReceiver:
+        assert isinstance(self.link, Receiver)
+        resolver = self._parts.resolver
+        meant = resolver.target_of(self._fetch.target, DEFAULT_HOST)
+        resolver.permit(peer, SEND, meant)
+        found = resolver.resolve(meant)
+        resolver.admit(found.queue, found.destination)
+        self.link.context = receiver = RemoteReceiver(self._parts, peer, self.link, found, self)
+        receiver.refill()
+        return receiver
+
+
+def _tries_later(outcome: Any) -> bool:
+    """Whether the same message may be accepted later."""
+    error = outcome.error if isinstance(outcome, Rejected) else None
+    return error is not None and bool((error.info or {}).get(TRY_LATER))

@@ -1,0 +1,159 @@
+"""A link to a remote that is attached again whenever it has ended, and rests where its messages are not taken.
+
+Rules of this file: every wait is bounded, and becomes longer until a message passes.
+"""
+
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from holdfast.amqp.connection import Receiver, Sender
+from holdfast.amqp.session.session import Session
+from holdfast.endpoints.addresses.link_refusal import Refusal
+from holdfast.engine.clock import Clock
+from holdfast.errors import ConfigError
+from holdfast.peers.peer import Peer
+
+WAIT_S: Final = (1.0, 60.0)
+"""The first and the longest wait after a link was refused, or a message was released."""
+
+REASON_CHARACTERS_MAX: Final = 300
+"""Characters of a remote's reason."""
+
+
+class Serving(Protocol):
+    """What serves the link once it is attached."""
+
+    def go_on(self) -> None:
+        """The rest is over."""
+
+    def forget(self) -> None:
+        """The node has ended the link."""
+
+
+class KeptLink:
+    """One link. Until it is attached this is its context, then the object that serves it."""
+
+    def __init__(self, clock: Clock, name: str, resting: "dict[KeptLink, None]") -> None:
+        """`resting`: has each link with a `due_at`."""
+        self.clock = clock
+        self.name = name
+        self._resting = resting
+        self.peer: Peer | None = None
+        self.link: Sender | Receiver | None = None
+        self.serving: Serving | None = None
+        self._due_at: float | None = None
+        self.reason = ""
+        """Why it ended, was refused, or rests; empty while it works."""
+        self.passed_total = 0
+        """Messages that have passed."""
+        self._waits = 0
+        self.log: Callable[[str], None] = lambda text: None
+
+    @property
+    def due_at(self) -> float | None:
+        """When it is attached again, or goes on; None: it is attached and goes on, or there is no connection."""
+        return self._due_at
+
+    @due_at.setter
+    def due_at(self, at: float | None) -> None:
+        self._due_at = at
+        if at is None:
+            self._resting.pop(self, None)
+        else:
+            self._resting[self] = None
+
+    # ------------------------------------------------------------------------------------------------ each kind's
+
+    def begin(self, session: Session, name: str) -> Sender | Receiver:
+        """Attaches the link under that name."""
+        raise AssertionError("each kind of link attaches its own")
+
+    def serve(self, peer: Peer) -> Serving:
+        """Creates what serves the link, which the remote has answered; it is the link's context. Raises Refusal,
+        ConfigError."""
+        raise AssertionError("each kind of link has its own")
+
+    # ------------------------------------------------------------------------------------------------ attaching
+
+    def attach(self, peer: Peer, session: Session, number: int) -> None:
+        """Attaches it in that session. `number`: of the link, because a former link of this address may not have ended
+        at the remote yet."""
+        self.due_at = None
+        self.peer = peer
+        self.link = self.begin(session, f"{self.name} {number}")
+        self.link.context = self
+        peer.touch()
+
+    def attached(self) -> None:
+        """The remote has accepted the link."""
+        link, peer = self.link, self.peer
+        assert link is not None and peer is not None
+        try:
+            self.serving = self.serve(peer)
+            self.reason = ""
+        except (Refusal, ConfigError) as error:
+            link.detach(closed=True)
+            self.link = link.context = None
+            self.wait(error.description if isinstance(error, Refusal) else str(error))
+
+    # ------------------------------------------------------------------------------------------------ waiting
+
+    def wait(self, reason: str) -> None:
+        """It waits, for longer each time, unless it does already."""
+        first, longest = WAIT_S
+        if self.due_at is None:
+            self.due_at = self.clock.now + min(longest, first * 2.0 ** min(self._waits, 10))
+            self._waits += 1
+        if reason != self.reason:
+            self.log(f"{self.name}: {reason}")
+        self.reason = reason[:REASON_CHARACTERS_MAX]
+
+    def passed(self, count: int) -> None:
+        """So many messages have passed."""
+        self.passed_total += count
+        self._waits = 0
+
+    @property
+    def rests(self) -> bool:
+        """Whether no message is to pass now."""
+        return self.due_at is not None
+
+    def ended(self) -> None:
+        """The link has ended: it is attached again later, unless the connection ends."""
+        link, self.link, self.serving = self.link, None, None
+        if self.peer is None or not self.peer.amqp.usable:
+            self.let_go()
+            return
+        error = None if link is None else link.error
+        self.wait("its link has ended" if error is None else error.text)
+
+    def let_go(self) -> None:
+        """The connection has ended; what serves the link was told before."""
+        self.peer = self.link = self.serving = None
+        self.due_at = None
+
+    def go_on(self) -> None:
+        """The wait is over."""
+        self.due_at = None
+        self.reason = ""
+        if self.serving is not None:
+            self.serving.go_on()
+
+    def end(self) -> None:
+        """Ends the link for good."""
+        link, serving = self.link, self.serving
+        self.let_go()
+        if link is not None:
+            link.detach(closed=True)
+            link.context = None
+        if serving is not None:
+            serving.forget()
+
+    # ------------------------------------------------------------------------------------------------ as a context
+
+    def gone(self, unsettled: object = None) -> None:
+        """The link has ended before it was attached."""
+        self.ended()
+
+    def credited(self) -> None:
+        """Credit that came before the answer counts once it is attached."""

@@ -1,0 +1,70 @@
+"""The connections to remotes in `status` (docs/management.md), and what a warning says of them.
+
+Rules of this file: reads, never changes; names of fields are a contract (docs/management.md).
+"""
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any, Final
+
+from holdfast.amqp.wire.types import Ulong
+from holdfast.endpoints.addresses.remote_queues import split
+from holdfast.endpoints.remotes.remote import UP, Remote
+from holdfast.endpoints.remotes.remotes import Remotes
+from holdfast.engine.clock import Clock
+
+TOLD_MAX: Final = 20
+"""Links of one remote of which one answer says why they wait, and lines of one look at all of them."""
+
+
+class RemoteStatus:
+    """A map for each remote."""
+
+    def __init__(self, clock: Clock, remotes: Remotes) -> None:
+        self._clock = clock
+        self._remotes = remotes
+
+    def fields(self) -> dict[str, Any]:
+        """Nothing without remotes."""
+        rows = [self.of(remote) for remote in self._remotes.by_name.values()]
+        return {"remotes": rows} if rows else {}
+
+    def of(self, remote: Remote) -> dict[str, Any]:
+        """One remote; counts since the node's start."""
+        queues = remote.sending
+        return {
+            "remote": remote.name,
+            "address": remote.config.remote,
+            "state": remote.state,
+            "since_s": round(self._clock.now - remote.since, 3),
+            "reason": remote.reason,
+            "attempts": remote.attempts,
+            "lost": remote.lost_count,
+            "addresses": len(queues),
+            "fetches": len(remote.fetching),
+            "messages": Ulong(sum(queue.messages for queue in queues)),
+            "messages_out": Ulong(sum(link.passed_total for link in queues.values())),
+            "messages_in": Ulong(sum(link.passed_total for link in remote.fetching)),
+            "waiting": list(islice(_waiting(remote), TOLD_MAX)),
+        }
+
+    def conditions(self) -> Iterator[tuple[str, str]]:
+        """What an operator can do something about: a key, and a line."""
+        for remote in self._remotes.by_name.values():
+            if remote.state != UP and remote.reason:
+                text = f"remote {remote.name}: no connection: {remote.reason}"
+                yield f"remote {remote.name}", f"{text}; correct its remote or its login, or start it"
+            for text in islice(_waiting(remote), TOLD_MAX):
+                yield f"remote {remote.name} {text}", f"remote {remote.name}: {text}; look at that address there"
+        left = [queue for queue in self._remotes.queues.all() if queue.messages and not self._is_known(split(queue)[1])]
+        for queue in left[:TOLD_MAX]:
+            text = f"{queue.messages} messages wait for {queue.name!r}, and there is no such [[remote]]"
+            yield f"remote {queue.name}", f"{text}; add it again, or delete the queue"
+
+    def _is_known(self, name: str) -> bool:
+        return name in self._remotes.by_name
+
+
+def _waiting(remote: Remote) -> Iterator[str]:
+    """Links that wait, each with the reason."""
+    return (f"{link.name}: {link.reason}" for link in remote.links if link.reason)

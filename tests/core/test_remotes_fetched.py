@@ -1,0 +1,152 @@
+"""Messages that are fetched from brokers that are no nodes (endpoints/remotes/fetching.py)."""
+
+from collections import deque
+
+from holdfast.access.rules import AccessConfig, AccessRule
+from holdfast.amqp.message.message import Message
+from holdfast.amqp.wire.performatives import Rejected, Released
+from holdfast.amqp.wire.types import Symbol
+from holdfast.settings.hosts import UserConfig
+from holdfast.settings.queues import QueueConfig
+from holdfast.settings.remotes import Fetch, RemoteConfig
+from holdfast_lab.base.plain_broker import PlainBroker
+from support.one_node import done
+from support.plain_party import bodies, payload
+from support.remotes import only, world
+
+
+def fetches(target: str, source: str = "theirs") -> RemoteConfig:
+    return RemoteConfig(name="mq", remote="127.0.0.1:1", fetch=(Fetch(source, target),))
+
+
+def offering(*texts: str) -> PlainBroker:
+    return PlainBroker(offers={"theirs": deque(payload(text) for text in texts)})
+
+
+def test_what_is_fetched_is_accepted_once_it_is_on_disk() -> None:
+    rig, node, _, broker = world(fetches("work"), offering("1", "2"))
+    node.hold_commits = True
+    rig.run(1)
+    assert not broker.fetched and not broker.offers["theirs"]
+    node.hold_commits = False
+    rig.run(1)
+    assert bodies(broker.fetched) == ["1", "2"] and node.bodies("work") == ["1", "2"]
+    assert only(node)["messages_in"] == 2
+
+
+def test_what_was_not_accepted_when_the_connection_ended_is_fetched_again() -> None:
+    rig, node, _, broker = world(fetches("work"), offering("1", "2"))
+    node.hold_commits = True
+    rig.run(1)
+    node.crash()
+    node.hold_commits = False
+    node.start()
+    rig.run(6)
+    assert bodies(broker.fetched) == ["1", "2"] and node.bodies("work") == ["1", "2"]
+
+
+def test_a_topic_may_be_the_target() -> None:
+    rig, _, client, broker = world(fetches("topic/flights/delayed"), offering())
+    link = client.receiver("topic/flights/delayed")
+    rig.run(1)
+    broker.offers["theirs"].append(payload("1"))
+    rig.plain["mq"].connection.offer()
+    rig.run(1)
+    assert client.bodies(link) == ["1"]
+
+
+def test_annotations_of_nodes_are_not_believed() -> None:
+    notes = {Symbol("x-opt-holdfast-publication"): ["store", 1], Symbol("x-opt-mine"): 1}
+    broker = PlainBroker(offers={"theirs": deque([payload("1", message_annotations=notes)])})
+    rig, _, client, _ = world(fetches("work"), broker)
+    rig.run(1)
+    link = client.receiver("work")
+    rig.settle()
+    (message,) = client.messages(link)
+    assert message.message_annotations is not None
+    assert Symbol("x-opt-holdfast-publication") not in message.message_annotations
+    assert message.message_annotations[Symbol("x-opt-mine")] == 1
+
+
+def test_a_full_queue_that_blocks_gives_no_credit() -> None:
+    full = QueueConfig(name="work", messages_max=2)
+    rig, _, client, broker = world(fetches("work"), offering("1", "2", "3"), queues=(full,))
+    rig.run(5)
+    assert bodies(broker.fetched) == ["1", "2"] and not broker.not_taken
+    link = client.receiver("work")
+    rig.settle()
+    client.accept(link=link)
+    rig.run(2)
+    assert bodies(broker.fetched) == ["1", "2", "3"]
+
+
+def test_what_finds_no_room_stays_at_the_remote() -> None:
+    full = QueueConfig(name="work", messages_max=2, when_full="refuse")
+    rig, node, client, broker = world(fetches("work"), offering("1", "2", "3"), queues=(full,))
+    rig.run(0.5)
+    assert bodies(broker.fetched) == ["1", "2"]
+    assert {type(outcome) for _, outcome in broker.not_taken} == {Released}
+    assert len(broker.not_taken) == 1, "and it rests before it asks again"
+    assert only(node)["waiting"] == ["theirs to work: there is no room here for what it sends"]
+    link = client.receiver("work")
+    rig.settle()
+    client.accept(link=link)
+    rig.run(2)
+    assert bodies(broker.fetched) == ["1", "2", "3"]
+
+
+def test_a_commit_that_is_refused_releases_what_it_had() -> None:
+    rig, node, _, broker = world(fetches("work"), offering("1"))
+    node.refuse = 1
+    rig.run(10)
+    assert bodies(broker.fetched) == ["1"] and node.bodies("work") == ["1"]
+    assert all(isinstance(outcome, Released) for _, outcome in broker.not_taken)
+
+
+def test_what_is_no_message_is_rejected() -> None:
+    broker = PlainBroker(offers={"theirs": deque([b"\0\x53\x99nonsense", payload("2")])})
+    rig, node, _, _ = world(fetches("work"), broker)
+    rig.run(1)
+    assert [type(outcome) for _, outcome in broker.not_taken] == [Rejected] and node.bodies("work") == ["2"]
+
+
+def test_access_rules_decide_what_a_remote_publishes() -> None:
+    users = (UserConfig(name="root", password="one"),)
+    rules = [AccessRule(name="root", users=("root",), addresses=("*",), allow=("administer",))]
+    rig, node, _, broker = world(
+        fetches("work"), offering("1"), queues=(QueueConfig(name="work"),), users=users,
+        access=AccessConfig(rules=tuple(rules)),
+    )  # fmt: skip
+    rig.run(3)
+    assert not broker.fetched
+    (why,) = only(node)["waiting"]
+    assert why.startswith("theirs to work: no permission to send there")
+    granted = AccessRule(name="mq", users=("mq",), addresses=("work",), allow=("send",))
+    rig, node, _, broker = world(
+        fetches("work"), offering("1"), queues=(QueueConfig(name="work"),), users=users,
+        access=AccessConfig(rules=(*rules, granted)),
+    )  # fmt: skip
+    rig.run(3)
+    assert bodies(broker.fetched) == ["1"]
+
+
+def test_a_queue_that_is_missing_is_waited_for() -> None:
+    rig, node, client, broker = world(fetches("work"), offering("1"), create_queues=False)
+    rig.run(2)
+    assert only(node)["waiting"] == ["theirs to work: no queue 'work' at 'hub'"] and not broker.fetched
+    done(client, "CREATE", "queue", "work")
+    rig.run(4)
+    assert bodies(broker.fetched) == ["1"]
+
+
+def test_a_fetched_message_may_go_on_to_the_remote() -> None:
+    rig, _, _, broker = world(fetches("back@mq"), offering("1", "2"))
+    rig.run(2)
+    assert bodies(broker.came["back"]) == ["1", "2"]
+    assert Message.decode(broker.came["back"][0]).message_annotations is None
+
+
+def test_a_large_message_is_fetched_in_parts() -> None:
+    rig, node, _, broker = world(fetches("work"), offering("x" * 3_000_000))
+    rig.run(3)
+    assert node.bodies("work") == ["x" * 3_000_000] and len(broker.fetched) == 1
