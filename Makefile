@@ -4,7 +4,7 @@ BIN := .venv/bin
 SETUP := .venv/.ready
 PEERS := tests/interop/node_modules/.ready
 
-.PHONY: setup peers lint format graph docs man test demo bench-throughput bench-latency bench-many bench-footprint bench-selecting bench-sorting bench-topics bench-federated bench-large bench-simulator bench-tables bench-spark bench-spark-nodes bench-convergence-200 bench-bus-routing bench-trace-bytes kill-campaign swarm sim-large long containment fuzz soak fleet-drill canaries mutants pacing federation constraints spark-deaths clean
+.PHONY: setup peers lint format graph docs man test demo bench-throughput bench-latency bench-many bench-footprint bench-selecting bench-sorting bench-topics bench-federated bench-large bench-simulator bench-tables bench-spark bench-spark-nodes bench-convergence-200 bench-bus-routing bench-trace-bytes kill-campaign swarm sim-large long containment fuzz soak fleet-drill canaries mutants pacing federation constraints spark-deaths spark-version clean
 
 setup: $(SETUP)
 
@@ -113,6 +113,16 @@ kill-campaign: setup
 spark-deaths: RUNS ?= 200
 spark-deaths: setup
 	$(BIN)/python -m holdfast_lab.real.spark_deaths --runs $(RUNS) --seed $(SEED)
+
+# The tests of the Spark source and jobs on another version of Spark, in an environment of its own (1 GB, build/).
+VERSION ?= 4.2.0
+
+spark-version: setup
+	$(PYTHON) -m venv build/spark-$(VERSION)
+	build/spark-$(VERSION)/bin/python -m pip install --quiet setuptools wheel
+	build/spark-$(VERSION)/bin/python -m pip install --quiet -e '.[dev,fleet]' -e './spark[delta,postgresql]' -e ./lab \
+		'pyspark==$(VERSION)'
+	build/spark-$(VERSION)/bin/python -m pytest tests/pipeline -q
 
 # `make swarm SEEDS=200 FIRST=5001`; a seed that fails prints the command that runs it again.
 SEEDS ?= 2000

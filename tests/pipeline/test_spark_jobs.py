@@ -8,6 +8,7 @@ import signal
 import sys
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -19,6 +20,10 @@ from pipeline.test_spark_many import rows
 from pipeline.test_spark_node import LIMIT_S, StartNode, gone, kill_session, members
 from support.eventually import eventually_true
 from support.postgresql import postgresql
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
 
@@ -88,31 +93,46 @@ async def test_a_job_fills_a_table_of_postgresql_once_though_its_rows_are_writte
         assert json.loads(capsys.readouterr().err.splitlines()[-1])["at"] == {"hub/in-1": 151}
 
 
-@pytest.mark.usefixtures("our_session")
-async def test_a_job_fills_a_table_of_delta_once_though_a_batch_is_computed_again(
-    tmp_path: Path, start_node: StartNode, capsys: pytest.CaptureFixture[str]
-) -> None:
+def in_delta(table: Path) -> "pa.Table":
     deltalake = pytest.importorskip("deltalake", reason="deltalake is not installed")
     import pyarrow as pa
 
+    found = deltalake.QueryBuilder().register("t", deltalake.DeltaTable(table)).execute("SELECT * FROM t").read_all()
+    return pa.table(found)
+
+
+@pytest.mark.usefixtures("our_session")
+async def test_a_job_fills_a_table_of_delta(
+    tmp_path: Path, start_node: StartNode, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("deltalake", reason="deltalake is not installed")
     node = await start_node("hub")
-    await send(node.url, "in-1", 120)
     table = tmp_path / "flights"
     file = job_file(tmp_path, node.url, f'format = "delta"\npath = "{table}"')
-    file.write_text(file.read_text().replace('"job"', '"job"\nmode = "copy"'))
-    # In this thread: in another one Spark does not find a sink that is written in Python.
-    assert main(["pipeline", "run", str(file), "--available-now"]) == 0
-    # As after a kill between the table's commit and Spark's: the last batch is not done.
-    last = tmp_path / "checkpoint" / "commits" / "2"
-    last.unlink()
-    last.with_name(".2.crc").unlink(missing_ok=True)
-    await send(node.url, "in-1", 30)
-    assert main(["pipeline", "run", str(file), "--available-now"]) == 0
-    found = deltalake.QueryBuilder().register("t", deltalake.DeltaTable(table)).execute("SELECT * FROM t").read_all()
-    there = pa.table(found).sort_by("sequence")
-    assert there.column("sequence").to_pylist() == list(range(1, 151))
-    assert there.column("body")[149].as_py() == b"in-1 30"
+    for count in (120, 30):
+        await send(node.url, "in-1", count)
+        # In this thread: in another one Spark does not find a sink that is written in Python.
+        assert main(["pipeline", "run", str(file), "--available-now"]) == 0
+    rows_there = in_delta(table).sort_by("sequence")
+    assert rows_there.column("sequence").to_pylist() == list(range(1, 151))
+    assert rows_there.column("body")[149].as_py() == b"in-1 30"
     assert json.loads(capsys.readouterr().err.splitlines()[-1])["at"] == {"hub/in-1": 151}
+
+
+def test_a_batch_of_delta_that_is_computed_again_is_there_once(spark: "SparkSession", tmp_path: Path) -> None:
+    """As after a kill between the table's commit and Spark's."""
+    pytest.importorskip("deltalake", reason="deltalake is not installed")
+    (tmp_path / "in").mkdir()
+    commits = tmp_path / "checkpoint" / "commits"
+    for number in range(3):
+        (tmp_path / "in" / str(number)).write_text(f"{number}\n")
+        rows_of = spark.readStream.format("text").load(str(tmp_path / "in"))
+        writer = rows_of.writeStream.format("holdfast-delta").option("path", str(tmp_path / "table"))
+        writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
+        writer.start().awaitTermination()
+        for name in (str(number), f".{number}.crc") if number < 2 else ():
+            (commits / name).unlink(missing_ok=True)
+    assert sorted(in_delta(tmp_path / "table").column("value").to_pylist()) == ["0", "1", "2"]
 
 
 async def start_verb(tmp_path: Path, *arguments: str) -> asyncio.subprocess.Process:

@@ -19,7 +19,7 @@ def __getattr__(name: str) -> object:
     try:
         from pyspark_holdfast.source import HoldfastDataSource
     except ImportError as error:  # one of Spark's look-ups, which would then find no source of anybody's
-        text = f"the source holdfast is not registered: it needs pyspark 4.3, pyarrow and holdfast ({error})"
+        text = f"the source holdfast is not registered: it needs pyspark 4.2 or 4.3, pyarrow and holdfast ({error})"
         logging.getLogger(__name__).warning("%s", text)
         raise AttributeError(text) from error
     return HoldfastDataSource

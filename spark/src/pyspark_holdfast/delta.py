@@ -108,7 +108,7 @@ class DeltaWriter(_Writing, DataSourceArrowWriter):
 
 
 def _of(messages: list[WriterCommitMessage | None]) -> list[Written]:
-    return [one for one in messages if isinstance(one, Written) and one.name is not None]
+    return [one for one in messages if isinstance(one, Written)]
 
 
 def opened(options: DeltaOptions, schema: str) -> Any:
@@ -227,7 +227,9 @@ def add_files(options: DeltaOptions, schema: str, files: list[Written], batch: t
             return False
         now_ms = int(time.time() * 1000)
         actions = [
-            AddAction(file.name, file.size, {}, now_ms, True, json.dumps({"numRecords": file.rows})) for file in files
+            AddAction(file.name, file.size, {}, now_ms, True, json.dumps({"numRecords": file.rows}))
+            for file in files
+            if file.name is not None
         ]
         transactions = None if batch is None else [delta.Transaction(*batch)]
         table.create_write_transaction(

@@ -1,4 +1,4 @@
-"""Finds a Java that Spark 4.3 can run on, and says in one line what is missing where there is none.
+"""Finds a Java that Spark 4 can run on, and says in one line what is missing where there is none.
 
 Rules of this file: starts `java -version` and nothing else; reads no environment variable, the caller hands
 over the environment. Spark always passes `--add-modules=jdk.incubator.vector`, which reduced runtimes refuse:

@@ -132,7 +132,10 @@ def _is_one_section(message: Message) -> bool:
         message.data is not None
         and len(message.data) == 1
         and type(message.data[0]) is bytes
-        and message.properties is message.application_properties is message.sequences is message.footer is None
+        and message.properties is None
+        and message.application_properties is None
+        and message.sequences is None
+        and message.footer is None
         and message.value is MISSING
     )
 
