@@ -104,9 +104,10 @@ class KeptLink:
         if self.due_at is None:
             self.due_at = self.clock.now + min(longest, first * 2.0 ** min(self._waits, 10))
             self._waits += 1
+        reason = reason[:REASON_CHARACTERS_MAX]
         if reason != self.reason:
             self.log(f"{self.name}: {reason}")
-        self.reason = reason[:REASON_CHARACTERS_MAX]
+        self.reason = reason
 
     def passed(self, count: int) -> None:
         """So many messages have passed."""
