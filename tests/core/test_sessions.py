@@ -3,6 +3,7 @@
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 from hypothesis import example, given
@@ -161,6 +162,19 @@ def test_a_late_open_of_a_dial_that_was_given_up_takes_nothing() -> None:
     assert not held._yields_to(dial)
     assert held._yields_to(dial + 1)
     assert held.peer is peer
+
+
+def test_a_connection_that_has_been_silent_gives_way_whatever_comes() -> None:
+    """Its end may be gone for good: a second node of this name, or one with another store, has no other way in."""
+    rig = Rig()
+    hub, _ = both_dial(rig)
+    rig.run(1.0)
+    held = ends(hub)
+    dial, other_store = held.hello_dial, UUID(int=5)
+    held.heard_at = hub.core.clock.now - held.config.keepalive_s
+    assert not held._yields_to(dial) and not held._yields_to(dial + 1, other_store)
+    held.heard_at -= 0.001
+    assert held._yields_to(dial) and held._yields_to(dial + 1, other_store)
 
 
 # ------------------------------------------------------------------------------------------------ dead links

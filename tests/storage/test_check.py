@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 
@@ -136,6 +136,14 @@ def record(*entries: tuple[int, int, bytes]) -> Change:
         (put(b"entries", place(1, 3_000), b"\0\2\0\0\0\1\0\0\0\1"), ["sequence 3000: a record of 10 bytes does not"]),
         (put(b"tables", b"strangers\0x", b""), ["tables: key b'strangers\\x00x' belongs to no table"]),
         (put(b"tables", row("queues", b"q2"), b"\x40"), ["table queues: row b'q2' cannot be read"]),
+        (
+            put(b"tables", row("queues", b"again"), records.pack_map({"id": 1, "uuid": UUID(int=3), "durable": True})),
+            ["queue 'q': has the id 1, as queue 'again' has"],
+        ),
+        (
+            put(b"tables", row("queues", b"q9"), records.pack_map({"id": 9, "uuid": "none", "durable": True})),
+            ["queue 'q9': it has no UUID"],
+        ),
         (put(b"tables", row("node", b"zzz"), b""), ["table node: row b'zzz' cannot be read"]),
         (put(b"tables", row("node", b"q" + bytes(4)), bytes(32)), ["counters of queue id 0: there is no such queue"]),
         (put(b"tables", row("node", b"q\0\0\0\1"), b"12"), ["table node: row b'q\\x00\\x00\\x00\\x01' cannot be read"]),
