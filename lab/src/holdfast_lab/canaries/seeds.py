@@ -118,5 +118,6 @@ CAUGHT_BY: Final[dict[str, tuple[int, int]]] = {
     "sent-again-twice": (7, 50),
     "first-change-alone": (41, 100),
     "numbers-given-up": (11, 50),
+    "remote-answered-for-many": (27, 50),
 }
 """By name: a seed that fails with it and ends well without; the seed by which a swarm from 1 has found it."""
