@@ -49,7 +49,8 @@ def test_the_short_way_is_taken_for_all_that_is_plain() -> None:
     message = plain_message(FULL)
     assert message is not None and message.encode() == message_of(line_of_row(FULL)).encode()
     assert message_of_row(FULL).encode() == message.encode()
-    assert plain_message({"body": None, "subject": None}) is not None
+    bare = plain_message({"body": None, "subject": None, "application_properties": {}})
+    assert bare is not None and (bare.properties, bare.application_properties) == (None, None)
 
 
 @pytest.mark.parametrize(
