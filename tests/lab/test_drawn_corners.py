@@ -71,7 +71,7 @@ def test_nothing_else_of_a_seed_changes(monkeypatch: pytest.MonkeyPatch, draw: D
         assert plan.topology.nodes[: len(without.topology.nodes)] == without.topology.nodes
         assert plan.topology.links[: len(without.topology.links)] == without.topology.links
         assert set(without.knobs.items()) <= set(plan.knobs.items())
-        same = {"topology": without.topology, "workloads": (), "faults": (), "knobs": {}}
+        same: dict[str, Any] = {"topology": without.topology, "workloads": (), "faults": (), "knobs": {}}
         assert replace(plan, **same) == replace(without, **same)
 
 
@@ -99,7 +99,7 @@ def test_what_a_link_moves_into_memory_comes_there() -> None:
     told = {"kind": "in-memory", "node": "fra", "queue": "to", "through": "from", "messages": 60, "in_doubt": 5}
     result = run(told, queues={"fra": rooms})
     assert result.failure == "" and result.metrics["in-memory-1.shown"] == 60
-    with plant("first-of-a-turn"):
+    with plant("lost-into-memory"):
         assert run(told, queues={"fra": rooms}).failure
 
 

@@ -167,7 +167,7 @@ def test_aims_and_small_bounds_are_drawn_for_a_share_of_seeds() -> None:
     plans = [draw_plan(seed) for seed in range(1, 301)]
     aimed = [fault for plan in plans for fault in plan.faults if fault.when]
     assert {fault.when for fault in aimed} == set(MOMENTS)
-    assert {fault.kind for fault in aimed} <= {*AIMED, "reload", "drain"}
+    assert {fault.kind for fault in aimed} <= {*AIMED, "reload", "drain", "change-topology"}
     assert 100 < sum(bool(plan.knobs) for plan in plans) < 250
     assert {knob for plan in plans for knob in plan.knobs} == set(KNOBS)
     assert all(value in KNOBS[knob] for plan in plans for knob, value in plan.knobs.items())

@@ -111,5 +111,12 @@ CAUGHT_BY: Final[dict[str, tuple[int, int]]] = {
     "idle-since-another-link": (14, 50),
     "credit-without-a-time": (5, 50),
     "name-of-another-host": (81, 200),
+    "large-as-if-small": (18, 50),
+    "lost-into-memory": (27, 100),
+    "newest-dropped": (37, 100),
+    "one-round-is-enough": (12, 50),
+    "sent-again-twice": (7, 50),
+    "first-change-alone": (41, 100),
+    "numbers-given-up": (11, 50),
 }
 """By name: a seed that fails with it and ends well without; the seed by which a swarm from 1 has found it."""

@@ -53,6 +53,8 @@ class InMemory:
     again: set[bytes] = field(default_factory=set, init=False)
     """Keys in doubt when a connection broke: what they name may be there, or be lost."""
     owed: set[bytes] = field(default_factory=set, init=False)
+    life: int = field(default=0, init=False)
+    """The connection of its producer on which these were accepted, by its `reconnects`."""
     shown: set[bytes] = field(default_factory=set, init=False)
     refused: int = field(default=0, init=False)
 
@@ -85,22 +87,29 @@ class InMemory:
             except BREAKS:
                 pass
             self.again.update(key for number in self.open if (key := make_key(me, number)) in bed.history.sent)
-            if connection.reconnects != life:  # its node may have ended, and with it all that was there
-                self.owed.clear()
+            self._lives(connection)
             await ended(sender)
             if self.open:
                 await asyncio.sleep(RETRY_S)
         await closed(connection)
 
+    def _lives(self, connection: Connection) -> int:
+        """The life of the connection; with a new one its node may have ended, and with it all that was there."""
+        if connection.reconnects != self.life:
+            self.life = connection.reconnects
+            self.owed.clear()
+        return self.life
+
     async def _send_open(self, bed: Bed, sender: Sender, connection: Connection, me: int, random: Random) -> None:
         """Each number whose message is not known to be there, the lowest first; until all outcomes are here."""
-        life = connection.reconnects
         for number in sorted(self.open):
-            key = make_key(me, number)
+            key, life = make_key(me, number), self._lives(connection)
             message = message_of(key, self.size, None)
             bed.history.sent[key] = content_of(message)
             future = await sender.submit(message)
-            future.add_done_callback(partial(self._decided, number, key, lambda: connection.reconnects == life))
+            future.add_done_callback(
+                partial(self._decided, number, key, lambda life=life: connection.reconnects == life)  # type: ignore[misc]
+            )
             if self.rate:
                 await asyncio.sleep(random.expovariate(self.rate))
         await sender.drain()
