@@ -112,7 +112,7 @@ CAUGHT_BY: Final[dict[str, tuple[int, int]]] = {
     "credit-without-a-time": (5, 50),
     "name-of-another-host": (81, 200),
     "large-as-if-small": (18, 50),
-    "lost-into-memory": (173, 300),
+    "lost-into-memory": (27, 100),
     "newest-dropped": (37, 100),
     "one-round-is-enough": (12, 50),
     "sent-again-twice": (7, 50),
