@@ -76,7 +76,7 @@ CAUGHT_BY: Final[dict[str, tuple[int, int]]] = {
     "dead-letters-of-all": (10, 50),
     "delayed-of-all": (15, 50),
     "any-queue": (10, 50),
-    "debt-forgotten": (12, 50),
+    "debt-forgotten": (24, 50),
     "rate-of-another-host": (10, 50),
     "host-lost-on-the-way": (6, 50),
     "room-for-all-alike": (8, 50),
