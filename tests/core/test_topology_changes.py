@@ -127,6 +127,27 @@ def test_a_link_that_left_the_file_is_used_no_more_and_what_was_in_doubt_arrives
     assert d.bodies("work")[-1] == "9"
 
 
+def test_receipts_find_another_way_when_a_neighbour_is_removed_and_the_old_one_when_it_is_back() -> None:
+    rig = Rig()
+    nodes = a, _, _, d, e = network(rig, *RING, d=STRICT)
+    rig.run(3)
+    send(rig, a, "1")
+    rig.run(3)
+    for node in (d, e):
+        take_up(node, *(link for link in RING if link != "d-e"))
+    assert not d.core.forwarding.receipts.brought, "it came from a neighbour that is none any more"
+    rig.run(3)
+    send(rig, a, "2")
+    rig.run(3)
+    everywhere(nodes, *RING)
+    rig.run(8)
+    send(rig, a, "3")
+    rig.run(8)
+    assert path(a, "d") == "aed" and d.bodies("work") == names(1, 3)
+    assert a.core.catalog.ledger.receipts["d"] == 3, "the receipt of the last one came back by e"
+    assert not any("failure" in line for node in nodes for line in node.logs)
+
+
 def test_one_end_that_has_the_new_file_is_enough_to_take_a_link_out_of_use() -> None:
     rig = Rig()
     nodes = a, *_, e = network(rig, *RING)

@@ -89,4 +89,5 @@ class NeighbourChanges:
         self._due_times.remove(neighbour)
         self._containment.resting.pop(neighbour, None)
         self._users.remove_neighbour(name)
+        self._forwarding.receipts.forget(neighbour.hop)
         del self._next_hops[name], self._neighbours[name]

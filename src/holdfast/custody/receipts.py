@@ -53,6 +53,11 @@ class Receipts:
         neighbour.brings.pop(pair, None)
         neighbour.told.pop((pair[1], pair[0]), None)
 
+    def forget(self, neighbour: Hop) -> None:
+        """It is no neighbour any more: the next message of each origin records another path back, or this one anew."""
+        for pair in list(neighbour.brings):
+            self._forget_pair(pair)
+
     def note(self, origin: UUID, destination: str, mark: int) -> None:
         """Records the highest mark of `destination` for that origin that passed here, in either direction. It is
         stored, a row for each pair in a batch that is written anyway, and sent along with each message of that origin:
