@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 
 from core.test_reloading import lines, read
+from holdfast.access.rules import AccessConfig, AccessRule
 from holdfast.amqp.wire.performatives import Accepted, Detach, Properties, Source, Target
 from holdfast.errors import ConfigError
 from holdfast.federation.settings import Entry
-from holdfast.settings.hosts import VhostConfig
+from holdfast.settings.hosts import UserConfig, VhostConfig
 from holdfast.settings.neighbours import NeighbourConfig
 from holdfast.settings.node import NodeConfig
 from holdfast.settings.queues import LinkConfig, QueueConfig
@@ -17,9 +18,10 @@ from holdfast.settings.remotes import REMOTES_MAX, Fetch, RemoteConfig
 from holdfast_lab.base.plain_broker import PlainBroker
 from support.federated import publisher
 from support.one_node import done, fill
-from support.plain_party import bodies
+from support.plain_party import bodies, payload
 from support.remotes import REMOTE, only, world
 from support.rig import Rig
+from support.transactions import Controller
 
 
 def test_status_tells_of_each_remote() -> None:
@@ -178,6 +180,50 @@ def test_dynamic_entries_to_a_remote_are_refused() -> None:
     assert status == 400 and "expected static with patterns, or push" in said
 
 
+def test_a_remote_is_not_asked_for_a_topic() -> None:
+    entry = Entry("flights", "mq", "push", direction="from")
+    with pytest.raises(
+        ConfigError, match=r"invalid direction 'from' .* expected 'to', and fetch in the \[\[remote\]\]"
+    ):
+        NodeConfig(name="hub", remotes=(REMOTE,), federation=(entry,)).validate()
+
+
+def test_a_transaction_s_messages_for_a_topic_go_to_the_remote_with_its_commit() -> None:
+    rig, _, client, broker = world(federation=(Entry("flights", "mq", "push"),))
+    link = client.sender("topic/flights")
+    controller = Controller(client)
+    txn_id = controller.begin()
+    for body in "12":
+        controller.send(txn_id, link, body)
+    rig.run(1)
+    assert "topic/flights" not in broker.came
+    assert controller.commit(txn_id) == Accepted()
+    rig.run(1)
+    assert bodies(broker.came["topic/flights"]) == ["1", "2"]
+    txn_id = controller.begin()
+    controller.send(txn_id, link, "3")
+    controller.abort(txn_id)
+    rig.run(1)
+    assert bodies(broker.came["topic/flights"]) == ["1", "2"]
+
+
+def test_a_full_queue_for_a_remote_holds_up_what_is_published_to_its_topic() -> None:
+    remote = RemoteConfig(name="mq", remote="127.0.0.1:1", messages_max=2)
+    rig, node, client, _ = world(remote, PlainBroker(decide=lambda address, payload: None))
+    done(client, "CREATE", "federation", "flights@mq", mode="push")
+    link = client.sender("topic/flights")
+    rig.settle()
+    for body in "123":
+        client.send(link, body)
+    rig.run(1)
+    assert node.queue("topic/flights@mq").messages == 2 and len(client.outcomes) == 2
+    for delivery in [*connection(rig).open]:
+        connection(rig).settle(delivery, Accepted())
+    rig.run(1)
+    assert len(client.outcomes) == 3
+    assert bodies([bytes(item.payload) for item in connection(rig).open]) == ["3"]
+
+
 def test_an_entry_to_a_remote_is_made_by_a_request_and_survives_a_restart() -> None:
     rig, node, client, broker = world()
     done(client, "CREATE", "federation", "flights@mq", mode="push")
@@ -189,6 +235,22 @@ def test_an_entry_to_a_remote_is_made_by_a_request_and_survives_a_restart() -> N
     fill(rig, client, 1, "topic/flights")
     rig.run(1)
     assert bodies(broker.came["topic/flights"]) == ["1"]
+
+
+def test_a_remote_whose_account_lost_a_right_fetches_no_more() -> None:
+    root = UserConfig(name="root", password="one")
+    allowed = AccessRule(name="root", users=("root",), addresses=("*",), allow=("administer",))
+    granted = AccessRule(name="mq", users=("mq",), addresses=("work",), allow=("send",))
+    remote = RemoteConfig(name="mq", remote="127.0.0.1:1", fetch=(Fetch("theirs", "work"),))
+    rig, node, _, broker = world(
+        remote, users=(root,), queues=(QueueConfig(name="work"),), access=AccessConfig(rules=(allowed, granted))
+    )
+    rig.run(1)
+    assert only(node)["waiting"] == []
+    assert read(node, access=AccessConfig(rules=(allowed,))).accepted
+    broker.offers["theirs"].append(payload("1"))
+    rig.run(5)
+    assert not broker.fetched and only(node)["waiting"][0].startswith("theirs to work: no permission to send there")
 
 
 # ------------------------------------------------------------------------------------------------------ hostile
