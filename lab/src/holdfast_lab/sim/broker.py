@@ -20,6 +20,9 @@ from holdfast_lab.workloads.common import is_marked, key_of
 
 TICK_S: Final = 5.0
 """How often it lets its engines look at the time."""
+SILENT_S: Final = 60.0
+"""It gives up a connection on which nothing came for so long, as RabbitMQ does: that of a node that has lost its power
+says nothing of its end."""
 
 
 class SimBroker:
@@ -63,6 +66,10 @@ class SimBroker:
         for key in keys:
             self._history.offer(key, f"{shape.fetched}@{self._node}")
         self.broker.offers[OFFERED] = deque(Message(data=[body_of(key, shape.size)]).encode() for key in keys)
+        self._offer()
+
+    def _offer(self) -> None:
+        """What waits goes to whoever has credit for it."""
         for end, connection in self._connections.items():
             connection.offer()
             self._flush(end)
@@ -76,7 +83,7 @@ class SimBroker:
 
     def opened(self, end: End, *, dialled: bool) -> None:
         end.holder = self
-        self._connections[end] = PlainConnection(self.broker, self.world.now)
+        self._connections[end] = PlainConnection(self.broker, self.world.now, idle_time_out_s=SILENT_S)
         self.world.after(TICK_S, self._tick, end)
         if self._cuts > 0:
             self._cuts -= 1
@@ -112,7 +119,10 @@ class SimBroker:
         if connection is not None:
             connection.tick(self.world.now)
             self._flush(end)
-            self.world.after(TICK_S, self._tick, end)
+            if connection.amqp.closed:
+                self._cut(end)
+            else:
+                self.world.after(TICK_S, self._tick, end)
 
     def _cut(self, end: End) -> None:
         if end in self._connections:
@@ -125,6 +135,7 @@ class SimBroker:
         if connection is not None:
             self._history.may_repeat.update(_key(payload) for payload in connection.in_doubt)
             connection.lost()
+            self._offer()
 
     def _decide(self, address: str, payload: bytes) -> object:
         message, end, place = Message.decode(payload), self._current, f"{address} at {self.name}"
