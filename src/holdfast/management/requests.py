@@ -42,6 +42,9 @@ NAMING: Final = (*NAMES, "locales", "securityToken")
 """Application properties of a request that are none of its arguments."""
 
 FORBIDDEN: Final = 403
+OF_WHAT_IS_THERE: Final = frozenset((404, 409))
+"""Errors that say that something does not exist, or does. They wait for the turns that wait for the disk: else somebody
+hears that a name is gone, which is there again after a crash."""
 
 COST_MAX: Final = 1_000
 """What requests may cost in one turn, in queues and links looked at; the last one of a turn may go beyond."""
@@ -255,12 +258,13 @@ class Asked:
             ).encode()
         )
         link = None if self.reply_to is None else parts.links.reply_links.get((peer, self.reply_to))
+        waits = answer.stored or (answer.status in OF_WHAT_IS_THERE and parts.turns.has_changes)
         changed = self.told(answer)
         if changed is not None and answer.stored:
             parts.turns.gathered.then.append(LogChange(parts.turns.event, peer.number, changed, peer))
         elif changed is not None:
             _log(peer, changed)
-        if link is None or not answer.stored:
+        if link is None or not waits:
             self.counts(0)
             if link is not None:
                 link.reply(reply)

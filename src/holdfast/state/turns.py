@@ -221,6 +221,11 @@ class Turns:
         self.number = self.event = 0
         self.effects = Effects()
 
+    @property
+    def has_changes(self) -> bool:
+        """Whether a turn waits for the disk, so that what is in memory may not be on disk yet."""
+        return self.in_flight is not None or bool(self.gathered)
+
     def answers_later(self, link: object) -> bool:
         """Whether messages of that link wait for a commit, and then for their answers."""
         return link in self.gathered.arrivals or (self.in_flight is not None and link in self.in_flight.arrivals)
