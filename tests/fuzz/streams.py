@@ -433,7 +433,7 @@ def management() -> Iterator[Stream]:
         ("no message", "rejected amqp:decode-error", b"\xff\xff"),
         ("a body cut short", "rejected amqp:decode-error", b"\x00\x53\x77\xd1\x00\x00\x10\x00"),
         ("lists nested 5,000 deep", "rejected amqp:decode-error", b"\x00\x53\x77" + _lists(5_000)),
-        ("a reply to nobody", "lives", encoding.encode(named) + b"\x00\x53\x77\x40"),
+        ("a reply to nobody", "rejected amqp:not-found", encoding.encode(named) + b"\x00\x53\x77\x40"),
         ("60 kb of empty lists", "lives", b"\x00\x53\x77\xd0" + struct.pack(">II", 60_004, 60_000) + b"\x45" * 60_000),
     ):
         yield Stream(f"management: {name}", (HELLO + wire(sends("$management")), transfer(0, payload)), answer)

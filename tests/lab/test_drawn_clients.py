@@ -17,7 +17,8 @@ def has(scene: str, plan: Plan) -> bool:
     return any(told.get("name") == scene for told in plan.workloads)
 
 
-def test_a_share_of_the_seeds_has_each() -> None:
+def test_a_share_of_the_seeds_has_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    draw_up_to(monkeypatch, with_clients)
     plans = list(map(draw_plan, SEEDS))
     for scene in ("presettled", "addressed", "dynamic", "guarded", "fenced"):
         share = CLIENTS[{"guarded": "rights that change", "fenced": "users who may not"}.get(scene, scene)][0]

@@ -12,6 +12,7 @@ from holdfast_lab.plan.faults import Fault
 from holdfast_lab.plan.plan import Plan, from_json
 from holdfast_lab.runs.run import execute
 from holdfast_lab.runs.swarm import draw_plan
+from support.drawing import draw_up_to
 
 SEEDS = range(1, 200)
 KIND = "refusing-links"
@@ -21,7 +22,9 @@ SEED = 2
 
 @pytest.fixture(scope="module")
 def plans() -> list[Plan]:
-    return [draw_plan(seed) for seed in SEEDS]
+    with pytest.MonkeyPatch.context() as patched:
+        draw_up_to(patched, with_refused_links)
+        return [draw_plan(seed) for seed in SEEDS]
 
 
 def strikes(plan: Plan) -> list[Fault]:
@@ -43,6 +46,7 @@ def test_a_share_of_the_seeds_has_such_a_node(plans: list[Plan]) -> None:
 
 
 def test_nothing_else_of_a_seed_changes(plans: list[Plan], monkeypatch: pytest.MonkeyPatch) -> None:
+    draw_up_to(monkeypatch, with_refused_links)
     monkeypatch.setattr(drawn_links, "SHARE", 0.0)
     for seed, plan in list(zip(SEEDS, plans, strict=True))[:40]:
         without = draw_plan(seed)

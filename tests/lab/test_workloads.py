@@ -11,7 +11,7 @@ from holdfast_lab.workloads import KINDS, ProducerLog, full_address, make_worklo
 
 NEEDED: dict[str, Any] = {
     "node": "hub", "queue": "q", "address": "q@hub", "addresses": ["q@hub"], "to": "r", "topic": "t", "entries": [],
-    "publishers": ["hub"], "subscriptions": [],
+    "publishers": ["hub"], "subscriptions": [], "gone": "old",
 }  # fmt: skip
 
 

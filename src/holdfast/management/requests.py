@@ -23,7 +23,16 @@ from holdfast.engine.effects import Effect
 from holdfast.errors import RemoteProtocolError
 from holdfast.links.ingress import ACCEPTED, NODE_MESSAGE_BYTES_MAX, Ingress, rejection
 from holdfast.links.outgoing import Egress, too_large
-from holdfast.management.operations.answers import MANAGEMENT, SUBSCRIPTION, Answer, Later
+from holdfast.management.operations.answers import (
+    ATTACHMENT,
+    CONNECTION,
+    MANAGEMENT,
+    SESSION,
+    SUBSCRIPTION,
+    TRANSACTION,
+    Answer,
+    Later,
+)
 from holdfast.management.operations.changes import told_of
 from holdfast.management.operations.operation import Management
 from holdfast.names import NAME_BYTES_MAX
@@ -45,6 +54,9 @@ FORBIDDEN: Final = 403
 OF_WHAT_IS_THERE: Final = frozenset((404, 409))
 """Errors that say that something does not exist, or does. They wait for the turns that wait for the disk: else somebody
 hears that a name is gone, which is there again after a crash."""
+
+IN_MEMORY: Final = frozenset((CONNECTION, SESSION, ATTACHMENT, TRANSACTION))
+"""What no disk has: an operator closes it also while the disk does not answer."""
 
 COST_MAX: Final = 1_000
 """What requests may cost in one turn, in queues and links looked at; the last one of a turn may go beyond."""
@@ -213,6 +225,7 @@ class RequestLink(Ingress, Requesting):
         name = name or identity
         if kind == MANAGEMENT:  # requests to the node itself have their arguments outside the body
             arguments = {key: value for key, value in told.items() if key not in NAMING} | arguments
+        asked.in_memory = kind in IN_MEMORY
         management = self.parts.management
         cost = management.cost_of(self.peer.host, kind, operation, name, arguments)
         who = self.peer.who
@@ -246,6 +259,8 @@ class Asked:
     back: bytes
     size: int
     told: Callable[[Answer], str | None] = lambda answer: None
+    in_memory: bool = False
+    """Whether what it is about is in memory alone."""
 
     def answer(self, answer: Answer) -> None:
         parts, peer = self.link.parts, self.link.peer
@@ -258,7 +273,8 @@ class Asked:
             ).encode()
         )
         link = None if self.reply_to is None else parts.links.reply_links.get((peer, self.reply_to))
-        waits = answer.stored or (answer.status in OF_WHAT_IS_THERE and parts.turns.has_changes)
+        says_what_is_there = answer.status in OF_WHAT_IS_THERE and not self.in_memory
+        waits = answer.stored or (says_what_is_there and parts.turns.has_changes)
         changed = self.told(answer)
         if changed is not None and answer.stored:
             parts.turns.gathered.then.append(LogChange(parts.turns.event, peer.number, changed, peer))
