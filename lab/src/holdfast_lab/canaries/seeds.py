@@ -10,7 +10,7 @@ WITHIN_MAX: Final = 300
 
 CAUGHT_BY: Final[dict[str, tuple[int, int]]] = {
     "part-unheard": (70, 150),
-    "hop-number-ahead": (27, 100),
+    "hop-number-ahead": (1, 50),
     "seen-range-one-off": (21, 50),
     "receipt-of-an-empty-queue": (23, 50),
     "starved-link-asleep": (4, 50),
@@ -31,7 +31,7 @@ CAUGHT_BY: Final[dict[str, tuple[int, int]]] = {
     "selector-forgotten": (29, 100),
     "freed-and-forgotten": (147, 300),
     "topic-lets-go-early": (32, 100),
-    "topic-matches-alike": (32, 100),
+    "topic-matches-nothing": (3, 50),
     "offered-on-its-way-out": (19, 50),
     "order-taken-for-granted": (15, 50),
     "renewal-not-taken-back": (119, 150),
