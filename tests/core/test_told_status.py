@@ -9,6 +9,7 @@ from holdfast.broker.entries.host_names import hosted
 from holdfast.pacing.settings import PacingConfig
 from holdfast.settings.hosts import UserConfig, VhostConfig
 from support.hops import replaced_disk
+from support.remotes import world as remote_world
 from support.rig import Node, Rig
 from support.routing import network
 from support.standing import federating
@@ -71,6 +72,9 @@ def reported() -> set[str]:
     rig.run(3)
     found |= told(paced)
     found |= told(federating().node)
+    remote_rig, node, *_ = remote_world()
+    remote_rig.run(1)
+    found |= told(node)
     _, _, hub = replaced_disk()
     return found | told(hub)
 
@@ -79,7 +83,8 @@ def test_every_field_of_a_status_is_documented_and_no_other() -> None:
     found = reported()
     for part in ("queues.name", "sessions.state", "routing.heartbeats.path", "origins.gaps", "losses.at",
                  "logins.latest.user", "users.kind", "routes.path",
-                 "paces.rate", "paced.rate", "federation.bindings.pattern", "federated_by.sets"):  # fmt: skip
+                 "paces.rate", "paced.rate", "federation.bindings.pattern", "federated_by.sets",
+                 "remotes.state"):  # fmt: skip
         assert part in found, f"the worlds of this test tell nothing of {part}"
     assert sorted(found - DOCUMENTED) == []
     above = {name.rpartition(".")[0] for name in found}
