@@ -94,8 +94,8 @@ async def test_two_sites_enrol_and_speak_until_one_is_revoked(sites: Sites) -> N
     (sites.directory / "fleet" / "sites" / "common.toml").write_text('[[queue]]\nname = "flights"\n')
     pushed = await sites.fleet("push", "--wait", LIMIT_S)
     assert (pushed["version"], pushed["late"]) == (2, []), "both agents were told"
-    await ewr.logged("reload: queue 'flights' added")
-    await hub.logged("reload: queue 'flights' added")
+    await ewr.logged("queue 'flights' added")
+    await hub.logged("queue 'flights' added")
     await sites.session(is_up=True)
 
     assert len((await sites.fleet("revoke", "ewr"))["revoked"]) == 1
