@@ -4,18 +4,22 @@ Rules of this file: bodies are random bytes, so neither Parquet nor anything els
 start of a query to its end, when the node has been told of the last batch.
 """
 
+import argparse
 import asyncio
 import os
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Event
 
 import pyarrow as pa
 import pyarrow.parquet as parquet
+from _figures import spread
+from _report import begin, emit, progress
 from pyspark.sql import DataFrame, SparkSession
 
 from holdfast.client import connect
@@ -23,6 +27,56 @@ from pyspark_holdfast.ingest import IngestJob, default_checkpoint, run_ingest
 
 IN_DOUBT_MAX = 1000
 """Messages without an outcome: the client's default, and what the Spark sink has too."""
+GOAL = 0.5
+"""Least ratio of our rows or messages a second to the peer's."""
+TASKS = 2
+"""Tasks of a trigger, of both."""
+
+
+def against_a_peer(
+    name: str, document: str | None, arguments: Sequence[str], run: Callable[[argparse.Namespace, Path, str], object]
+) -> None:
+    """A benchmark as a program: its options, a directory, a node and its URL; then its report, `name` with what `run`
+    returns."""
+    parser = argparse.ArgumentParser(description=(document or "").partition("\n")[0])
+    parser.add_argument("--messages", type=int, default=500_000, help="rows (default %(default)s)")
+    parser.add_argument("--size", type=int, default=1024, help="bytes of a body (default %(default)s)")
+    parser.add_argument("--rows", type=int, default=50_000, help="rows of a trigger (default %(default)s)")
+    parser.add_argument("--master", default="local[2]", help="Spark master (default %(default)s)")
+    parser.add_argument("--repeat", type=int, default=5, help="runs of each (default %(default)s)")
+    parser.add_argument("--data", type=Path, help="directory on a real disk (default: the temporary one)")
+    parser.add_argument("--json-out", type=Path, help="write the report to this file as well")
+    options = parser.parse_args(arguments)
+    base, report = begin(name, options)
+    with tempfile.TemporaryDirectory(dir=base, ignore_cleanup_errors=True) as made, node(Path(made), "bench") as url:
+        report |= run(options, Path(made), url)
+    emit(report, options.json_out)
+
+
+Timed = Callable[[str], float]
+"""Seconds that a repetition of that name takes."""
+
+
+def in_turn(
+    options: argparse.Namespace, what: str, ours: Timed, peer: str, theirs: Timed, count: Callable[[str], int]
+) -> dict[str, object]:
+    """Both, `options.repeat` times, the order changed each time. `what` is counted: rows or messages; `count`: how many
+    there are after the repetition of that name."""
+    runs, seconds = {"holdfast": ours, peer: theirs}, {"holdfast": list[float](), peer: list[float]()}
+    for number in range(options.repeat):
+        for which in list(runs)[:: 1 if number % 2 == 0 else -1]:
+            name = f"{which}-{number}"
+            took = runs[which](name)
+            assert count(name) == options.messages, f"{name}: not all {what} once"
+            seconds[which].append(took)
+            progress(f"{number + 1}/{options.repeat} {which}: {options.messages / took:,.0f} {what}/s")
+    pairs = zip(seconds["holdfast"], seconds[peer], strict=True)
+    return {
+        "figure": f"{what}_per_s",
+        "goal": GOAL,
+        "ratio": spread([peers / own for own, peers in pairs], 3),
+        "results": {which: spread([options.messages / took for took in all_]) for which, all_ in seconds.items()},
+    }
 
 
 @contextmanager

@@ -8,35 +8,16 @@ error.
 
 import argparse
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from _figures import spread
-from _report import begin, emit, progress
-from _spark_bus import bodies, fill, from_bus, node, streamed
+from _report import progress
+from _spark_bus import TASKS, against_a_peer, bodies, fill, from_bus, in_turn, streamed
 from pyspark.sql import SparkSession
 
 from pyspark_holdfast import session
 from pyspark_holdfast.ingest import default_checkpoint
 from pyspark_holdfast.tables import read_arrow
-
-GOAL = 0.5
-"""Least ratio of our rows a second to the file source's."""
-TASKS = 2
-"""Tasks of a trigger, of both."""
-
-
-def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--messages", type=int, default=500_000, help="rows (default %(default)s)")
-    parser.add_argument("--size", type=int, default=1024, help="bytes of a body (default %(default)s)")
-    parser.add_argument("--rows", type=int, default=50_000, help="rows of a trigger (default %(default)s)")
-    parser.add_argument("--master", default="local[2]", help="Spark master (default %(default)s)")
-    parser.add_argument("--repeat", type=int, default=5, help="runs of each (default %(default)s)")
-    parser.add_argument("--data", type=Path, help="directory on a real disk (default: the temporary one)")
-    parser.add_argument("--json-out", type=Path, help="write the report to this file as well")
-    return parser.parse_args(arguments)
 
 
 def from_queue(spark: SparkSession, url: str, out: Path, options: argparse.Namespace) -> float:
@@ -58,42 +39,28 @@ def from_files(spark: SparkSession, source: Path, out: Path) -> float:
 
 def run(options: argparse.Namespace, directory: Path, url: str) -> dict[str, object]:
     spark = session.start_session("spark_ingest", logs=directory / "logs", master=options.master)
-    seconds: dict[str, list[float]] = {"holdfast": [], "files": []}
+    warm, source = directory / "warm", directory / "source"
     try:
         progress("a first table: warms up, and is the file source's input")
-        warm, source = directory / "warm", directory / "source"
         from_queue(spark, url, warm, options)
         assert read_arrow(warm, ["sequence"]).num_rows == options.messages, "rows are missing"
         files = TASKS * -(-options.messages // options.rows)
         spark.read.parquet(str(warm)).repartition(files).write.parquet(str(source))
         from_files(spark, source, directory / "warm-files")
-        for number in range(options.repeat):
-            for which in ("holdfast", "files") if number % 2 == 0 else ("files", "holdfast"):
-                out = directory / f"{which}-{number}"
-                if which == "holdfast":
-                    took = from_queue(spark, url, out, options)
-                else:
-                    took = from_files(spark, source, out)
-                assert spark.read.parquet(str(out)).count() == options.messages, f"{out}: rows are missing"
-                seconds[which].append(took)
-                progress(f"{number + 1}/{options.repeat} {which}: {options.messages / took:,.0f} rows/s")
+        return in_turn(
+            options,
+            "rows",
+            lambda name: from_queue(spark, url, directory / name, options),
+            "files",
+            lambda name: from_files(spark, source, directory / name),
+            lambda name: spark.read.parquet(str(directory / name)).count(),
+        )
     finally:
         session.stop_session(spark)
-    pairs = zip(seconds["holdfast"], seconds["files"], strict=True)
-    return {
-        "figure": "rows_per_s",
-        "goal": GOAL,
-        "ratio": spread([files / ours for ours, files in pairs], 3),
-        "results": {which: spread([options.messages / took for took in all_]) for which, all_ in seconds.items()},
-    }
 
 
 def main(arguments: Sequence[str]) -> int:
-    options = parse(arguments)
-    base, report = begin("spark_ingest", options)
-    with tempfile.TemporaryDirectory(dir=base, ignore_cleanup_errors=True) as name, node(Path(name), "bench") as url:
-        report |= run(options, Path(name), url)
-    emit(report, options.json_out)
+    against_a_peer("spark_ingest", __doc__, arguments, run)
     return 0
 
 
