@@ -6,12 +6,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from mutation.places import ROOT, SOURCES, TOOLS
-
-
-def _given() -> list[str]:
-    """Where a second checkout in one environment has its own packages."""
-    return [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+from mutation.places import ROOT, SOURCES, python_path
 
 
 class Copy:
@@ -23,7 +18,7 @@ class Copy:
         shutil.copytree(SOURCES, self._package, ignore=shutil.ignore_patterns("__pycache__"))
         compileall.compile_dir(self._package, quiet=2)
         self.environment = os.environ | {
-            "PYTHONPATH": os.pathsep.join((str(directory), str(TOOLS), *_given())),
+            "PYTHONPATH": python_path(directory),
             "PYTHONDONTWRITEBYTECODE": "1",
         }
 

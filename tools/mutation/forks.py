@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from mutation.live import Functions
 from mutation.operators import Mutant
-from mutation.places import ROOT, TOOLS
+from mutation.places import ROOT, python_path
 
 PROCESSOR_S: Final = 20.0
 """Besides five times what a test or a seed takes without a mistake."""
@@ -46,12 +46,10 @@ class Server:
     def __init__(self, command: Sequence[str]) -> None:
         requests, self._requests = os.pipe()
         self._answers, answers = os.pipe()
-        given = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
         self._process = subprocess.Popen(
             [sys.executable, *command],
             cwd=ROOT,
-            env=os.environ
-            | {"PYTHONPATH": os.pathsep.join((str(TOOLS), *given)), "HOLDFAST_FORKS": f"{requests} {answers}"},
+            env=os.environ | {"PYTHONPATH": python_path(), "HOLDFAST_FORKS": f"{requests} {answers}"},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             pass_fds=(requests, answers),
