@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from holdfast.errors import ConfigError
-from holdfast.names import check_name, host_problem
-from holdfast.settings.checks import positive
+from holdfast.names import check_name
+from holdfast.settings.checks import positive, server_name_with
 
 PROBE_S_MIN: Final = 0.005
 """A node that probed its neighbours more often would do little else."""
@@ -64,11 +64,7 @@ class NeighbourConfig:
             )
         if self.local is not None and self.remote is None:
             raise ConfigError(f"{where} has local without remote; add remote, or remove local")
-        if self.server_name is not None and not self.tls:
-            raise ConfigError(f"{where} has server_name without TLS; begin its remote with amqps://, or remove it")
-        if self.server_name is not None and (problem := host_problem(self.server_name)):
-            text = f"invalid value {self.server_name[:80]!r} for {where} server_name, with {problem}"
-            raise ConfigError(f"{text}; expected the name in its certificate")
+        server_name_with(where, self.server_name, tls=self.tls)
         positive(f"{where} keepalive_s", self.keepalive_s)
         positive(f"{where} hold_time_s", self.hold_time_s)
         if self.hold_time_s < self.keepalive_s:

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from holdfast.errors import ConfigError
-from holdfast.names import check_name, host_problem
+from holdfast.names import check_name
+from holdfast.settings.checks import server_name_with
 from holdfast.settings.hosts import check_hostname
 from holdfast.settings.queues import QueueConfig
 
@@ -71,11 +72,7 @@ class RemoteConfig:
         """Raises ConfigError that names the remote and the key."""
         check_name(self.name)
         where = f"remote {self.name!r}"
-        if self.server_name is not None and not self.tls:
-            raise ConfigError(f"{where} has server_name without TLS; begin its remote with amqps://, or remove it")
-        if self.server_name is not None and (problem := host_problem(self.server_name)):
-            text = f"invalid value {self.server_name[:80]!r} for {where} server_name, with {problem}"
-            raise ConfigError(f"{text}; expected the name in its certificate")
+        server_name_with(where, self.server_name, tls=self.tls)
         if self.hostname is not None:
             check_hostname(f"{where} hostname", self.hostname)
         for here, there in self.addresses:
