@@ -59,11 +59,8 @@ class BindingEntries:
         """Those of the configuration and of requests."""
         configured = self._config.federation
         taken = {(entry.topic, entry.neighbour) for entry in configured}
-        made = (
-            entry
-            for key, entry in self.created.items()
-            if key not in taken and entry.neighbour in self._neighbours_named | self._remotes_named
-        )
+        known = self._neighbours_named | self._remotes_named
+        made = (entry for key, entry in self.created.items() if key not in taken and entry.neighbour in known)
         return (*configured, *made)
 
     @property
