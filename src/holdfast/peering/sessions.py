@@ -51,7 +51,7 @@ class Neighbour:
         self.hop = hop
         hop.joined(stir=self.stir, tell_version=self.tell_version, features=lambda: self.features)
         self.state = State.IDLE
-        self.since = clock.now
+        self.since = self.heard_at = self.away_since = clock.now
         self.reason = self.ended = ""
         """Why the last session ended or the last dial failed; `ended` holds only the former."""
         self.peer: Peer | None = None
@@ -74,7 +74,6 @@ class Neighbour:
         self.hello_dial: int | None = None
         """The neighbour's last dial when it chose that connection, from its hello: a later dial shows that it has lost
         the connection."""
-        self.heard_at = self.away_since = clock.now
         self.say_at = 0.0
         self.sign_at = 0.0
         """When the next sign of life is sent, while nothing is read from it."""
@@ -118,7 +117,6 @@ class Neighbour:
     def configure(self, config: NeighbourConfig, kind: str | None) -> None:
         """Changes its settings: the session begins again with them, unless only the kind of the link has changed."""
         self.stir()
-        parts = self._parts
         if config == self.config:
             self.liveness.probe_s = config.probe_every_s(kind)
             return
@@ -126,11 +124,10 @@ class Neighbour:
         self.liveness = Liveness(probe_s=config.probe_every_s(kind), keepalive_s=config.keepalive_s)
         self.liveness.reset(config.hold_time_s)
         self.attempts = 0
-        if self.peer is not None:
-            self.drop("its [[neighbour]] has changed")
+        self.drop("its [[neighbour]] has changed")
         if config.remote is None:
             self.dial_at = None
-        elif self.peer is None and not parts.is_stopping():
+        elif self.peer is None and not self._parts.is_stopping():
             self.dial_at = self.clock.now
 
     def leave(self, reason: str) -> None:
@@ -518,7 +515,7 @@ class Neighbour:
             self.peer = None
             self._let_go(peer)
         if self.state is not State.IDLE and not (self.state is State.CONNECT and self.dialling):
-            self.control, self.refill = None, lambda: None
+            self._forget_control()
             self.hop.links_lost()
             self._move(SessionEvent.LOST, "a failure of this node, see its log")
         if self.offered and not self.established:
@@ -526,8 +523,11 @@ class Neighbour:
         if self.state is State.IDLE and self.dial_at is None:
             self._dial_later()
 
-    def _let_go(self, peer: Peer) -> None:
+    def _forget_control(self) -> None:
         self.control, self.refill = None, lambda: None
+
+    def _let_go(self, peer: Peer) -> None:
+        self._forget_control()
         self.bytes_in += peer.heard_bytes
         self.bytes_out += self.written_bytes
         self.written_bytes = 0
