@@ -2,7 +2,7 @@
 back, for which mail waits meanwhile.
 
 Rules of this file: drawn after all else, each from a stream of its own, so that nothing else of a seed changes
-(docs/adr/0053). Neighbours leave only where routes are given: with a topology they wait for a restart.
+(docs/adr/0053). Neighbours leave only where routes are given; with a topology `drawn_topologies.py` changes links.
 """
 
 from dataclasses import replace

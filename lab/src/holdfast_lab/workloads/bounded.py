@@ -14,7 +14,6 @@ from typing import ClassVar, Final
 
 from holdfast.client import Accepted, Connection, ManagementError, Sender
 from holdfast_lab.base.client_history import Violation, make_key
-from holdfast_lab.base.contents import content_of, message_of
 from holdfast_lab.workloads.bed import Bed
 from holdfast_lab.workloads.common import (
     BREAKS,
@@ -26,6 +25,7 @@ from holdfast_lab.workloads.common import (
     full_address,
     is_bounded,
     key_shown,
+    offered,
     own_key_of,
 )
 
@@ -121,9 +121,7 @@ class Bounded:
             try:
                 waiting = []
                 for number in numbers:
-                    message = message_of(make_key(me, number), self.size, None)
-                    bed.history.sent[make_key(me, number)] = content_of(message)
-                    bed.history.offer(make_key(me, number), self.place)
+                    message = offered(bed.history, make_key(me, number), self.place, self.size)
                     waiting.append(await sender.submit(message))
                 outcomes = await asyncio.gather(*waiting)
             except BREAKS:

@@ -25,7 +25,7 @@ from holdfast.client import (
 )
 from holdfast.errors import HoldfastError
 from holdfast_lab.base.client_history import History, Violation, key_in
-from holdfast_lab.base.contents import difference
+from holdfast_lab.base.contents import content_of, difference, message_of
 from holdfast_lab.workloads.bed import Bed
 
 RETRY_S: Final = 1.0
@@ -94,6 +94,14 @@ def own_key_of(history: History, producer: int, payload: bytes, message: Message
         raise Violation(f"{place}: {key!r} was shown, which nobody sent there")
     key_of(history, payload, message, place)
     return key
+
+
+def offered(history: History, key: bytes, place: str, size: int) -> Message:
+    """A message of that key for that place, which the run's record has from now on as it is sent."""
+    message = message_of(key, size, None)
+    history.sent[key] = content_of(message)
+    history.offer(key, place)
+    return message
 
 
 def check_not_refused(history: History, key: bytes, place: str) -> None:

@@ -13,7 +13,6 @@ from typing import ClassVar, Final
 from holdfast.amqp.wire.conditions import RESOURCE_DELETED
 from holdfast.client import Accepted, Connection, LinkError, ManagementError
 from holdfast_lab.base.client_history import Violation, make_key
-from holdfast_lab.base.contents import content_of, message_of
 from holdfast_lab.workloads.bed import Bed
 from holdfast_lab.workloads.common import (
     BREAKS,
@@ -24,6 +23,7 @@ from holdfast_lab.workloads.common import (
     ended,
     full_address,
     is_bounded,
+    offered,
     own_key_of,
 )
 
@@ -100,10 +100,7 @@ class Idle:
             try:
                 while left > 0:
                     self.sent += 1
-                    key = make_key(me, self.sent)
-                    message = message_of(key, self.size, None)
-                    bed.history.sent[key] = content_of(message)
-                    bed.history.offer(key, self.place)
+                    message = offered(bed.history, make_key(me, self.sent), self.place, self.size)
                     if await (await sender.submit(message)) != Accepted():
                         break
                     accepted.append(self.sent)

@@ -13,9 +13,8 @@ from typing import ClassVar, Final
 from holdfast.broker import topic
 from holdfast.client import Accepted, Connection, Receiver, Sender
 from holdfast_lab.base.client_history import Violation, make_key
-from holdfast_lab.base.contents import content_of, message_of
 from holdfast_lab.workloads.bed import Bed
-from holdfast_lab.workloads.common import BREAKS, RETRY_S, attached, closed, ended, full_address, own_key_of
+from holdfast_lab.workloads.common import BREAKS, RETRY_S, attached, closed, ended, full_address, offered, own_key_of
 
 QUIET_S: Final = 5.0
 """Without a message for so long it was shown all that there is for it."""
@@ -79,10 +78,7 @@ class Lagging:
         """One after the other; whether all were accepted."""
         for _ in range(count):
             self.sent += 1
-            key = make_key(me, self.sent)
-            message = message_of(key, self.size, None)
-            bed.history.sent[key] = content_of(message)
-            bed.history.offer(key, self.place)
+            message = offered(bed.history, make_key(me, self.sent), self.place, self.size)
             if await (await sender.submit(message)) != Accepted():
                 return False
         return True

@@ -13,10 +13,9 @@ from typing import ClassVar, Final
 from holdfast.amqp.links.sender import Sender
 from holdfast.amqp.wire.performatives import Target
 from holdfast_lab.base.client_history import make_key
-from holdfast_lab.base.contents import content_of, message_of
 from holdfast_lab.workloads.bare import SETTLED, Bare, Broken, Refused, connected
 from holdfast_lab.workloads.bed import Bed
-from holdfast_lab.workloads.common import RETRY_S, full_address, spawn_each
+from holdfast_lab.workloads.common import RETRY_S, full_address, offered, spawn_each
 
 SEEN_S: Final = 0.5
 """How often a producer that has sent everything looks whether its last message was shown."""
@@ -81,9 +80,7 @@ class Presettled:
         return (make_key(me, number) for number in count(1))
 
     async def _send(self, bed: Bed, bare: Bare, link: Sender, key: bytes) -> None:
-        message = message_of(key, self.size, None)
-        bed.history.offer(key, full_address(self.address, self.node))
-        bed.history.sent[key] = content_of(message)
+        message = offered(bed.history, key, full_address(self.address, self.node), self.size)
         self.sent += 1
         await bare.send(link, message.encode(), None, settled=True)
 
