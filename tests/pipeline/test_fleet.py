@@ -6,11 +6,10 @@ from collections.abc import Callable
 import pytest
 
 from holdfast.errors import ConfigError
+from pipeline.settled import LIMIT_S, SettledFleet
 from pyspark_holdfast import fleet
 from pyspark_holdfast.bus import NodeUnreachable
 from pyspark_holdfast.fleet import Fleet
-
-LIMIT_S = 30.0
 
 
 class Node:
@@ -20,18 +19,25 @@ class Node:
         self.name = name
         self.calls = 0
         self.gone = False
+        self.is_stuck = False
         self.go_on = threading.Event()
         self.go_on.set()
 
     def call(self) -> str:
         self.calls += 1
-        if not self.go_on.wait(LIMIT_S) or self.gone:
+        self.is_stuck = not self.go_on.is_set()
+        goes_on, self.is_stuck = self.go_on.wait(LIMIT_S), False
+        if not goes_on or self.gone:
             raise NodeUnreachable(f"{self.name} does not answer")
         return self.name
 
 
 def fleet_of(*nodes: Node, all_needed: bool = False, patience_s: float = LIMIT_S) -> Fleet[str]:
-    return Fleet({node.name: node.name for node in nodes}, all_needed=all_needed, patience_s=patience_s)
+    def stuck() -> int:
+        return sum(node.is_stuck for node in nodes)
+
+    names = {node.name: node.name for node in nodes}
+    return SettledFleet(names, all_needed=all_needed, patience_s=patience_s, stuck=stuck)
 
 
 def asked(fleet: Fleet[str], *nodes: Node) -> list[str]:

@@ -16,6 +16,7 @@ from pyspark.sql.types import StructType
 from holdfast.errors import ConfigError
 from pipeline.fake_bus import FakeBus, FakeDataSource, FakeNode, FakeQueue
 from pipeline.mini_spark import Died, MiniSpark
+from pipeline.settled import LIMIT_S, SettledFleet
 from pyspark_holdfast import fleet, members, stream
 from pyspark_holdfast.bus import Bus, Node, NodeUnreachable, Position, Start
 from pyspark_holdfast.checkpoint import SinkLog
@@ -23,8 +24,6 @@ from pyspark_holdfast.offsets import key_of, offset_of
 from pyspark_holdfast.options import SourceOptions
 from pyspark_holdfast.stream import HoldfastStreamReader
 from support import today
-
-LIMIT_S = 30.0
 
 
 def never(step: str) -> None:
@@ -469,9 +468,12 @@ def test_a_call_of_a_run_that_is_over_fences_no_later_one(tmp_path: Path, monkey
             assert go_on.wait(LIMIT_S)
         check(node)
 
+    def stuck_now() -> int:
+        return int(reached.is_set() and not go_on.is_set())
+
     monkeypatch.setattr(AtRoot, "check", stuck)
     monkeypatch.setattr(fleet, "ENDS_S", 0.05)
-    monkeypatch.setattr(stream, "Fleet", partial(fleet.Fleet, patience_s=0.05))
+    monkeypatch.setattr(stream, "Fleet", partial(SettledFleet, patience_s=0.05, stuck=stuck_now))
     old = query.reader()
     old.initialOffset()
     assert reached.is_set()
