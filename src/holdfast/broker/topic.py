@@ -113,12 +113,16 @@ class Topic(Queue):
         if value[1] & entry.CUSTODY and arrives is not None and not arrives(self, value):
             return 0
         held = self.hold(value)
-        return self.deliver(value, size) if held is None else held
+        is_kept = bool(value[1] & (entry.CUSTODY | entry.BLOB))
+        return self.deliver(value, size, is_kept=is_kept) if held is None else held
 
-    def deliver(self, value: bytes, size: int) -> int:
-        """As `append`, without a delay."""
+    def deliver(self, value: bytes, size: int, *, is_kept: bool = True) -> int:
+        """As `append`, without a delay. `is_kept`: the message would come again after a refused commit, or is large;
+        listeners get it once the turn is stored."""
         sequence = self.store(value, size)
-        if self.listeners and (sequence or self.untold):
+        if self.listeners and is_kept:
+            (self.work.tells or Topic.tell_behind)(self, value, size)
+        elif self.listeners and (sequence or self.untold):
             self.untold.append((self.next_sequence - 1, value, size))
         else:
             self.tell(value, size)

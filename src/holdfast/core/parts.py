@@ -48,6 +48,7 @@ from holdfast.endpoints.assembly import Endpoints
 from holdfast.endpoints.attaching.neighbour_attach import NeighbourAttach
 from holdfast.endpoints.background_jobs import BackgroundJobs
 from holdfast.endpoints.entry_changes import EntryChanges
+from holdfast.endpoints.listening import Listening
 from holdfast.endpoints.passing_on import PassingOn
 from holdfast.endpoints.recovery import ClientRecovery
 from holdfast.endpoints.remotes.kept_link import KeptLink
@@ -322,9 +323,10 @@ class Parts:
         self.topic_bindings = TopicBindings(self.catalog, self.work, self.bindings)
         self.connections.each_leaves(self.topic_bindings.left)
         self.remote_queues = RemoteQueues(self.catalog, config.remotes)
+        listening = Listening(self.work, self.turns, self.catalog, self.blobs)
         self.spreading = Spreading(
             config, self.catalog, store, self.forwarding, self.remote_queues, self.identities, self.dead_lettering,
-            self.outbox, self.bindings, self.turns,
+            self.outbox, self.bindings, self.turns, listening,
         )  # fmt: skip
         self.passing_on = PassingOn(
             self.work, self.clock, self.turns, self.catalog, self.bindings, self.spreading, self.duplicates

@@ -6,7 +6,7 @@ the end. If it cannot be decided here whether a message matches, it is sent: its
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from holdfast.amqp.wire.encoding import encode
@@ -24,6 +24,7 @@ from holdfast.custody.forwarding import Forwarding
 from holdfast.custody.names.identity import Identities
 from holdfast.endpoints.addresses.remote_queues import RemoteQueues
 from holdfast.endpoints.entry_sections import SUBJECT_FIELD, sections_of
+from holdfast.endpoints.listening import Listening
 from holdfast.endpoints.topic_bindings import federated_name
 from holdfast.engine.effects import Effect
 from holdfast.engine.outbox import Outbox
@@ -99,17 +100,6 @@ class Published(Effect):
     number: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class TellListeners(Effect):
-    """A message of a federated topic is in the turn: subscriptions that are not durable get it once the turn is
-    stored."""
-
-    name: str
-    topic: Topic = field(repr=False)
-    value: bytes = field(repr=False)
-    size: int
-
-
 NOWHERE: Final[tuple[Branch, ...]] = ()
 
 
@@ -128,9 +118,10 @@ class Spreading:
         outbox: Outbox,
         bindings: BindingControl,
         turns: Turns,
+        listening: Listening,
     ) -> None:
         self._turns = turns
-        turns.effects.on_decided(TellListeners, self._stored)
+        self._listening = listening
         turns.effects.on_decided(Published, self._published)
         self.publications = Publications(store.table(stored.TABLE))
         """Publications that arrived from relays."""
@@ -239,7 +230,7 @@ class Spreading:
             return held
         sequence = topic.store(value, size)
         if topic.listeners:
-            self._turns.gathered.decided.append(TellListeners(self._turns.event, topic.name, topic, value, size))
+            self._listening.tell_when_stored(topic, value, size)
         return sequence
 
     def before_commit(self, turn: Turn) -> None:
@@ -253,10 +244,6 @@ class Spreading:
     def _published(self, effect: Published, stored: bool) -> None:
         if not stored:
             self.publications.forget(effect.store, effect.number)
-
-    def _stored(self, effect: TellListeners, stored: bool) -> None:
-        if stored and self._catalog.has(effect.topic):
-            effect.topic.tell_behind(effect.value, effect.size)
 
     def spread(
         self,

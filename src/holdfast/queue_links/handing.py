@@ -48,7 +48,6 @@ ASKED_MAX: Final = 4_096
 LINKS_BYTES: Final = annotate.LINK_ID_BYTES * annotate.LINKS_MAX + 64
 """Bytes that a message's annotations may have beyond their bound, for the links that it passed."""
 
-
 CLOSED_COUNT: Final = 256
 """The maximum number of expired windows that one turn ends for one link."""
 
@@ -88,6 +87,8 @@ class Handing:
     def __init__(self, parts: HandingParts, store: EntryReader) -> None:
         self._parts = parts
         self._store = store
+        self.beyond: dict[Queue, dict[QueueLink, None]] = {}
+        """Links into topics that wait for room in the queue of another node or remote, by that queue."""
 
     def room_for(self, link: QueueLink) -> int:
         """How many entries the link's target accepts now."""
@@ -104,6 +105,11 @@ class Handing:
             return 0
         most = TAKEN_COUNT
         if isinstance(target, Topic):
+            if parts.spreading.learns(target):
+                parts.links.wait_for_room(link)
+                return 0
+            if self._waits_beyond(link):
+                return 0
             most = max(1, min(most, ASKED_MAX // max(1, target.asked_most)))
         room = target.room(most) if not link.needs or target.fits(link.needs) else 0
         link.starved = not room
@@ -116,6 +122,23 @@ class Handing:
         self._parts.memory.waiting.pop(link, None)
         self._parts.links.waiting_for_space.pop(link, None)
         self._parts.links.refills.pop(link, None)
+        self._wait_beyond(link, None)
+
+    def _wait_beyond(self, link: QueueLink, queue: Queue | None) -> None:
+        """The link waits for room in that queue of another node or remote; None: in none."""
+        if link.beyond is not None:
+            del self.beyond[link.beyond][link]
+            self.beyond = {full: links for full, links in self.beyond.items() if links}
+        link.beyond = queue
+        if queue is not None:
+            self.beyond.setdefault(queue, {})[link] = None
+
+    def _waits_beyond(self, link: QueueLink) -> bool:
+        queue = link.beyond
+        if queue is not None and (queue.fits(link.needs) or not self._parts.catalog.has(queue)):
+            self._wait_beyond(link, None)
+        link.starved = link.beyond is not None
+        return link.starved
 
     def _fits_disk(self, size: int) -> bool:
         return not size or self._parts.room.has(size + ENTRY_OVERHEAD)
@@ -269,16 +292,23 @@ class Handing:
             return False
         if isinstance(target, Topic):
             branches = parts.spreading.branches(target, found)
-            if branches and (
-                parts.spreading.full(branches, size) is not None
-                or not self._fits_disk(len(found) * (1 + len(branches)))
-            ):
-                link.needs = len(found)
+            without_room = parts.spreading.full(branches, size)
+            if without_room is not None:
+                link.needs = size
+                self._wait_beyond(link, without_room)
+                return False
+            copies = len(found) * (1 + len(branches))
+            if not self._fits_disk(copies):
+                link.needs = copies
                 parts.links.wait_for_room(link)
                 return False
             parts.spreading.spread(target, branches, found)
-            sequence = target.store(found, size)
-            moving.posts.append((found, size))
+            held = target.hold(found)
+            if held is None:
+                sequence = target.store(found, size)
+                moving.posts.append((found, size))
+            else:
+                sequence = held  # its listeners get it when it is due
         else:
             if link.node is not None:
                 identity = parts.identities.next(link.node)
@@ -355,7 +385,7 @@ class Handing:
             value, size = moving.posts[0]
             if target is not None and self._parts.catalog.has(target):
                 if isinstance(target, Topic):
-                    target.tell(value, size)
+                    target.tell_behind(value, size)
                 else:
                     target.append(value, size)
             self._drop_post(moving)

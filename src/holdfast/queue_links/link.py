@@ -90,8 +90,10 @@ class QueueLink:
         """The size of an entry for which there was no room."""
         self.dead_needs = 0
         """The same for an entry that is to become a dead letter, whatever the target."""
+        self.beyond: Queue | None = None
+        """A queue of another node or remote without room for a copy of what the link brings to its topic."""
         self.starved = False
-        """The link waits for room in its target."""
+        """The link waits for room in its target, or in `beyond`."""
         self.moved_total = self.dead_total = self.dropped_total = 0
         self._room = room
         self._took = took

@@ -311,7 +311,7 @@ class QueueLinks:
 
     def room_may_be_back(self, target: Queue) -> None:
         """A queue has changed: links that wait for room there check again."""
-        for link in self.by_target.get(target, ()):
+        for link in (*self.by_target.get(target, ()), *self._handing.beyond.get(target, ())):
             if link.starved and self._handing.room_for(link):
                 link.cursor.queue.touch()
 

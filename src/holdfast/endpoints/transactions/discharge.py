@@ -302,7 +302,7 @@ class Commits:
             if not queue.config.durable:
                 self._append(post)
             if isinstance(queue, Topic):
-                queue.tell(post.message.value, post.message.size)
+                queue.tell_behind(post.message.value, post.message.size)
             post.told = True
         takes = transaction.takes
         self._answer(takes)
