@@ -23,6 +23,7 @@ from holdfast.settings.neighbours import NeighbourConfig
 from holdfast.settings.node import NodeConfig
 from holdfast.settings.queues import QueueConfig
 from holdfast.settings.remotes import Fetch, RemoteConfig
+from holdfast_lab.base.fences import USERS
 from holdfast_lab.base.harness import HARNESS
 
 KEEPALIVE_S: Final = 0.5
@@ -207,9 +208,10 @@ class Topology:
         return {"user": self.login_of(node, other), "password": f"password {pair}"} if self.logins else {}
 
     def _users(self, node: str, accounts: Container[str]) -> tuple[UserConfig, ...]:
-        """Those that its rules name; neighbours log in as others."""
+        """Those that its rules name, now or once they are drawn anew; neighbours log in as others."""
         access = self.access.get(node, NO_ACCESS)
         named = dict.fromkeys(name for rule in access.rules for name in rule.users)
+        named |= dict.fromkeys(USERS if access.rules else ())
         named |= dict.fromkeys(name for group in access.groups for name in group.users)
         return tuple(UserConfig(name=name, password=HARNESS) for name in named if name not in accounts)
 
