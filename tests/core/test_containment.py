@@ -134,6 +134,7 @@ def test_a_failure_at_any_call_site_costs_one_connection(stage: str) -> None:
         ("selecting", "Selections._hand_run", "Holdings.hold_run"),
         ("linked", "Handing.hand_over", "QueueLink.name"),
         ("linked", "QueueLink.take_all", "QueueLinks._took"),
+        ("delayed", "Catalog._add", "_is_made"),
         ("delayed", "Containment.finish", "Delays._decided"),
         ("transacted", "Commits._decided", "Commits._follow"),
         ("transacted", "Commits._follow", "Commits._answer"),
