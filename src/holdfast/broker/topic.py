@@ -197,13 +197,11 @@ class Topic(Queue):
 
     def append_some(self, values: list[bytes], asked_max: int) -> tuple[int, int]:
         """Appends these until matching them has cost more than `asked_max`; how many, and the cost."""
-        asked = 0
-        for count, value in enumerate(values, 1):
-            self.append(value, packed.size_of(value))
-            asked += self.asked
-            if asked > asked_max:
-                return count, asked
-        return len(values), asked
+        count = asked = 0
+        while count < len(values) and asked <= asked_max:
+            self.append(values[count], packed.size_of(values[count]))
+            count, asked = count + 1, asked + self.asked
+        return count, asked
 
     def _tell(self, queue: Queue, value: bytes, size: int) -> None:
         """Puts the message into the queue of a subscription that is not durable; at the bounds it replaces older
@@ -254,13 +252,13 @@ class Topic(Queue):
 
     def select(self, cursor: Cursor, selector: SubjectSelector | None) -> None:
         """Sets the selector of a durable subscription; None: everything."""
+        if self.subscribed is not None:
+            self.subscribed.add(cursor, selector)
         before, cursor.selector = cursor.selector, selector
         if selector is None:
             self.published.forget(cursor)
         elif before is None or before.text != selector.text:
             self.published.select(cursor, self.next_sequence)
-        if self.subscribed is not None:
-            self.subscribed.add(cursor, selector)
         self.work.rebind(self, cursor)
 
     def bind(self, name: str, wants: BindingRecord) -> None:
@@ -289,9 +287,9 @@ class Topic(Queue):
         """Adds a durable subscription at `start` that matches everything."""
         cursor = Cursor(self, self, name, mode=mode, floor=start)
         cursor.count_deliveries()
-        self.named[name] = cursor
         if self.subscribed is not None:
             self.subscribed.add(cursor, None)
+        self.named[name] = cursor
         self.work.rebind(self, cursor)
         if len(self.named) == 1 and not self.sweeping:
             self.reclaim_from = start
@@ -301,13 +299,15 @@ class Topic(Queue):
 
     def remove_cursor(self, name: str) -> None:
         self.bindings.pop(name, None)
-        cursor = self.named[name]
+        cursor, subscribed = self.named[name], self.subscribed
+        self.subscribed = None  # until the subscription is gone, and for good if this fails before
         self.limited.pop(cursor, None)
         self.published.forget(cursor)
-        if self.subscribed is not None:
-            self.subscribed.discard(cursor)
         self.work.rebind(self, cursor)
         Queue.remove_cursor(self, name)
+        if subscribed is not None:
+            subscribed.discard(cursor)
+            self.subscribed = subscribed
 
     def untrack(self) -> None:
         """The last durable subscription was deleted: everything stored for it leaves."""
@@ -377,14 +377,12 @@ class Topic(Queue):
         low = min(cursor.floor for cursor in self.named.values())
         found = []
         if low > self.reclaim_from:
-            found = self.swept.gaps(self.reclaim_from, low - 1)
-            self.reclaim_from = low
+            found, self.reclaim_from = self.swept.gaps(self.reclaim_from, low - 1), low
             self.swept.drop_below(low)
         if low < self.visible and self._looks_between():
             self.looked_between_ms = self.clock.steady_ms
-            done = self._finished_between(low)
-            found += done
-            for first, last in done:
+            for first, last in self._finished_between(low):
+                found.append((first, last))
                 self.swept.add(first, last)
         self.sweep(found)
 
