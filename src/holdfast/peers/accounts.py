@@ -76,7 +76,7 @@ class Accounts:
         self._know()
         return self._changed(before)
 
-    def _logins(self) -> dict[HostedName, tuple[Kept | str | None, str | None]]:
+    def _logins(self) -> dict[HostedName, tuple[object, str | None]]:
         """By user: what its password is compared with, and the name in its certificate. The password of a neighbour
         counts as much as a user's, because anybody who has it can log in."""
         passwords = {**self._stored, **self._neighbours, **self._users}
