@@ -72,11 +72,12 @@ def owner_for(path: Path) -> tuple[int, int] | None:
 
 
 @contextmanager
-def changing(directory: Path) -> Iterator[None]:
-    """A lock: within the block, other callers of `changing` do not change the files of that directory."""
+def changing(directory: Path, *, waits: bool = True) -> Iterator[None]:
+    """A lock: within the block, other callers of `changing` do not change the files of that directory. `waits`: for
+    them; otherwise BlockingIOError while there is one."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        fcntl.flock(descriptor, fcntl.LOCK_EX if waits else fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
     finally:
         os.close(descriptor)
