@@ -8,7 +8,7 @@ again, and whoever asks is told so.
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from holdfast.access.current import CurrentAccess
 from holdfast.core.neighbour_changes import NeighbourChanges
@@ -24,7 +24,7 @@ from holdfast.peering.doors import Doors
 from holdfast.peers.audit import Audit
 from holdfast.queue_links.ends import Plan
 from holdfast.queue_links.links import QueueLinks
-from holdfast.settings.changes import Changes, bounded, compare
+from holdfast.settings.changes import bounded, compare
 from holdfast.settings.node import NodeConfig
 from holdfast.state.configured_queues import ConfiguredQueues
 from holdfast.state.configured_subscriptions import ConfiguredSubscriptions
@@ -33,6 +33,15 @@ ASKED_MAX: Final = 16
 """Requests that wait for one reading of the configuration."""
 FAILURE: Final = "a failure of the node, see its log"
 TRIED_AGAIN: Final = "a failure of the node, see its log; it is tried again"
+
+
+class Checked(NamedTuple):
+    """A configuration that can be taken up: what holds then, what is told of it, and the links that begin."""
+
+    config: NodeConfig
+    changed: tuple[str, ...]
+    restart: tuple[str, ...]
+    links: list[Plan]
 
 
 class Reloading:
@@ -100,14 +109,14 @@ class Reloading:
         try:
             if event.problem:
                 raise ConfigError(event.problem)
-            changes, links = self._checked(event.config)
+            checked = self._checked(event.config)
         except ConfigError as error:
             self._refuse(409, str(error))
             return
         except Exception:
             self._refuse(500, FAILURE)
             raise
-        self._take_up(event, changes, links)
+        self._take_up(event, checked)
 
     def _tell_rights(self) -> None:
         """Logs it when users may do everything: rights do not come with logins."""
@@ -126,9 +135,8 @@ class Reloading:
         for later in asked:
             later.answer(answer)
 
-    def _checked(self, wanted: NodeConfig) -> tuple[Changes, list[Plan]]:
-        """What changes, and the links that begin. Their queues exist. Raises ConfigError, and then nothing has
-        changed."""
+    def _checked(self, wanted: NodeConfig) -> Checked:
+        """What is to be taken up; its queues exist. Raises ConfigError, and then nothing has changed."""
         changes = compare(self.config, wanted, routed=frozenset(self._routed()))
         config, remotes = changes.config, self._remotes().queues
         try:
@@ -141,21 +149,22 @@ class Reloading:
         with self._queues.creating(config.queues):
             try:
                 remotes.configure(config.remotes)  # links may lead there
-                return changes, self._queue_links.check(config.links, config.may_leave)
+                links = self._queue_links.check(config.links, config.may_leave)
             finally:
                 remotes.configure(self.config.remotes)
+            queues, waits = self._queues.settled(config.queues)
+        return Checked(replace(config, queues=queues), changes.changed, (*changes.restart, *waits), links)
 
-    def _take_up(self, event: events.ConfigRead, changes: Changes, links: list[Plan]) -> None:
+    def _take_up(self, event: events.ConfigRead, checked: Checked) -> None:
         """Applies what was checked, and reports it."""
-        queues, waits = self._queues.settled(changes.config.queues)
-        before, self.config = self.config, replace(changes.config, queues=queues)
+        before, self.config = self.config, checked.config
         self._outbox.put(events.ConfigDecided(accepted=True, config=self.config))
-        self._carry_out(before, self.config, links)
+        self._carry_out(before, self.config, checked.links)
         self._tell_rights()
-        changed = bounded((*event.changed, *changes.changed))
-        restart = bounded((*event.restart, *changes.restart, *waits))
+        changed = bounded((*event.changed, *checked.changed))
+        restart = bounded((*event.restart, *checked.restart))
         self._log.write("INFO", f"reload: {'; '.join(changed) or 'nothing has changed'}")
-        if changed and not self._asked:  # a request is recorded with who has made it
+        if changed and (self._late or not self._asked):  # a request that succeeds is recorded with who has made it
             self._audit.configured(f"configuration reloaded: {'; '.join(changed)}")
         if restart:
             self._log.write("WARNING", f"reload: from the next start on: {'; '.join(restart)}")
@@ -175,12 +184,18 @@ class Reloading:
             if differ or not keys or name in self._late:
                 self._apply(name, work)
 
+        planned = [links]  # good for this event alone: their queues may be deleted before they are tried again
+
+        def begin_links() -> None:
+            plans = planned.pop() if planned else self._queue_links.check(config.links, config.may_leave)
+            self._queue_links.take_up(config.links, plans)
+
         part("queues", lambda: self._queues.take_up(config.queues))
         part("neighbours", lambda: self._neighbours.take_up(config), "neighbours", "forwarding", "topology", "roles")
         part("remotes", lambda: self._remotes().configure(config.remotes), "remotes")
         part("users and rights", lambda: self._admit(config), "users", "access", "neighbours", "topology")
         part("subscriptions", lambda: self._subscriptions.take_up(config.subscriptions), "subscriptions")
-        part("links", lambda: self._queue_links.take_up(config.links, links))
+        part("links", begin_links)
         part("federation", lambda: self._bindings.configure(config))
 
     def _admit(self, config: NodeConfig) -> None:
