@@ -462,6 +462,7 @@ async def test_a_refusal_of_the_service_is_its_own_text(running: Running) -> Non
         ("'", r"for --reload \(No closing quotation\); expected a command"),
         ("", "invalid value '' for --reload; expected a command"),
         ("false", "ended with 1: it said nothing"),
+        ("sh -c 'printf \"\\377 refused\"; exit 1'", "ended with 1: \ufffd refused"),
         ("sleep 30", r"has not ended in 0\.05 s"),
     ],
 )

@@ -32,7 +32,9 @@ class Reload(NamedTuple):
             return
         where = f"{self.option}: {self.words[0]!r}"
         try:
-            done = subprocess.run(self.words, capture_output=True, text=True, timeout=RELOAD_S_MAX, check=False)
+            done = subprocess.run(
+                self.words, capture_output=True, text=True, errors="replace", timeout=RELOAD_S_MAX, check=False
+            )
         except OSError as error:
             raise ConfigError(f"{where} cannot be run ({error.strerror}); give a command") from None
         except subprocess.TimeoutExpired:

@@ -122,7 +122,9 @@ def _link(link: Path, target: str) -> None:
 
 def _run(command: list[str], failure: str) -> None:
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=INSTALL_S_MAX, check=False)
+        done = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", timeout=INSTALL_S_MAX, check=False
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise HoldfastError(f"{failure} ({error})") from None
     if done.returncode != 0:
