@@ -60,10 +60,8 @@ def node_document(
 
 
 def config_text(document: Document, node: str, version: int) -> str:
-    head = (
-        f"# Node {node!r}, version {version} of the fleet's configuration. Do not edit: the next one takes its place.\n"
-    )
-    return head.encode("unicode_escape").decode().replace("\\n", "\n") + "\n" + document_text(document)
+    head = f"# Node {node!a}, version {version} of the fleet's configuration."  # one line, whatever the name has
+    return f"{head} Do not edit: the next one takes its place.\n\n{document_text(document)}"
 
 
 def check_document_of(document: Document, topology_text: str) -> None:
