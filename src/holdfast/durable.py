@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["changing", "owner_of", "replace_file", "sync_directories", "sync_file"]
+__all__ = ["changing", "owner_for", "owner_of", "replace_file", "sync_directories", "sync_file"]
 
 
 def sync_file(place: Path) -> None:
@@ -61,6 +61,14 @@ def owner_of(path: Path) -> tuple[int, int] | None:
     except FileNotFoundError:
         return None
     return found.st_uid, found.st_gid
+
+
+def owner_for(path: Path) -> tuple[int, int] | None:
+    """User and group for what `replace_file` puts in the place of `path`: those of the file that is there, so that a
+    node which runs as another user can still read it. A new file of root's gets those of its directory, for the same
+    reason; nobody else may give a file away."""
+    found = owner_of(path)
+    return owner_of(path.parent) if found is None and os.geteuid() == 0 else found
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from holdfast.broker import deletion
 from holdfast.broker.entries import entry
 from holdfast.broker.entries.address import TOPIC_PREFIX
 from holdfast.broker.entries.host_names import DEFAULT_HOST
+from holdfast.broker.entries.kinds import QueueKind
 from holdfast.broker.entries.work import Work
 from holdfast.broker.queue import Queue
 from holdfast.core.driver_events import DriverEvents
@@ -369,6 +370,7 @@ class Parts:
             remotes=lambda: self.remotes, bindings=self.bindings, doors=lambda: self.doors,
             is_stopping=lambda: self.stopping,
             routed=lambda: () if self.routing is None else self.routing.costs, audit=self.audit,
+            containment=self.containment,
         )  # fmt: skip
         return endpoints
 
@@ -540,6 +542,8 @@ class Parts:
     def delete_queue(self, queue: Queue) -> None:
         """Deletes a queue that no link uses, with everything that is kept for it. Requests that wait for a purge of it
         are answered."""
+        if queue.kind is QueueKind.REMOTE:
+            self.remote_queues.released(queue)
         self.jobs.forget(queue)
         self.work.rebound.setdefault(queue, {})
         self.catalog.delete(queue)

@@ -6,7 +6,7 @@ undone, as does every change by a request: the next turn stores it. What a neigh
 says how that topic goes to it, and only while the neighbour may receive the topic's messages.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from holdfast.errors import ConfigError
 from holdfast.federation import stored
@@ -40,7 +40,7 @@ class BindingEntries:
     def all(self) -> tuple[Entry, ...]:
         """All entries that apply: those of the configuration, those that requests created, then those that neighbours
         ask for."""
-        own, neighbours = self._own(), self._neighbours_named
+        own, neighbours = _own(self._config, self.created), _neighbours_of(self._config)
         taken = {(entry.topic, entry.neighbour) for entry in own if entry.goes}
         edges: dict[str, int] = {entry.topic: EDGES_MAX for entry in own}
         for entry in own:
@@ -55,21 +55,9 @@ class BindingEntries:
                 asked.append(entry)
         return (*own, *asked)
 
-    def _own(self) -> tuple[Entry, ...]:
-        """Those of the configuration and of requests."""
-        configured = self._config.federation
-        taken = {(entry.topic, entry.neighbour) for entry in configured}
-        known = self._neighbours_named | self._remotes_named
-        made = (entry for key, entry in self.created.items() if key not in taken and entry.neighbour in known)
-        return (*configured, *made)
-
-    @property
-    def _neighbours_named(self) -> set[str]:
-        return {neighbour.name for neighbour in self._config.neighbours}
-
-    @property
-    def _remotes_named(self) -> set[str]:
-        return {remote.name for remote in self._config.remotes}
+    def check(self, config: NodeConfig) -> None:
+        """ConfigError if the entries of that configuration and those that requests created exceed a bound together."""
+        check_entries(_own(config, self.created), config.name)
 
     def configure(self, config: NodeConfig) -> None:
         """Sets the entries, neighbours and remotes of the file."""
@@ -88,13 +76,13 @@ class BindingEntries:
         """Adds an entry, which is stored; False if it exists. Raises ConfigError."""
         entry.validate()
         key = entry.topic, entry.neighbour
-        own = self._own()
+        own = _own(self._config, self.created)
         present = next((one for one in own if (one.topic, one.neighbour) == key), None)
         if present == entry:
             return False
         if present is not None:
             raise ConfigError(f"topic {entry.topic!r} goes to {entry.neighbour!r} in another way; remove that first")
-        check_entries((*own, entry), self._config.name, self._neighbours_named, self._remotes_named)
+        check_entries((*own, entry), self._config.name, _neighbours_of(self._config), _remotes_of(self._config))
         self.created[key] = entry
         self._put(entry)
         return True
@@ -131,3 +119,19 @@ class BindingEntries:
         turn.batch.puts.pop(place, None)
         turn.batch.deletes[:] = [each for each in turn.batch.deletes if each != place]
         return place
+
+
+def _own(config: NodeConfig, created: Mapping[tuple[str, str], Entry]) -> tuple[Entry, ...]:
+    """Those of the configuration and of requests."""
+    taken = {(entry.topic, entry.neighbour) for entry in config.federation}
+    known = _neighbours_of(config) | _remotes_of(config)
+    made = (entry for key, entry in created.items() if key not in taken and entry.neighbour in known)
+    return (*config.federation, *made)
+
+
+def _neighbours_of(config: NodeConfig) -> set[str]:
+    return {neighbour.name for neighbour in config.neighbours}
+
+
+def _remotes_of(config: NodeConfig) -> set[str]:
+    return {remote.name for remote in config.remotes}

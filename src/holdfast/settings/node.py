@@ -159,6 +159,10 @@ class NodeConfig:
         address, _, remote = name.rpartition("@")
         return next((item.queue(address) for item in self.remotes if item.name == remote), None)
 
+    def may_leave(self, host: str) -> bool:
+        """Whether messages of that virtual host may cross to any neighbour."""
+        return not host or any(host in neighbour.hosts for neighbour in self.neighbours)
+
     @property
     def dialled(self) -> tuple[NeighbourConfig | RemoteConfig, ...]:
         """What this node may dial."""

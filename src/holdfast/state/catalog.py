@@ -5,7 +5,7 @@ again. Clients cannot use the names of transmission queues, `@NODE` or `@HOST@NO
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 from uuid import UUID
 
@@ -319,17 +319,17 @@ class Catalog:
         self.work.batch.puts.pop(("node", records.leaving_key(queue_id)), None)
         self.work.batch.deletes.append(("node", records.leaving_key(queue_id)))
 
-    def subscriptions_full(self, queue: Queue) -> str | None:
-        """Why `queue` may not have a further subscription; None if it may."""
-        limits = self.config.limits
-        if len(queue.named) >= limits.queue_subscriptions_max:
-            return f"queue {queue.name!r} has {len(queue.named)} subscriptions, the most that one may have"
+    def subscriptions_full(self, queue: Queue, more: Sequence[Queue] = ()) -> str | None:
+        """Why `queue` may not have a further subscription; None if it may. `more`: queues that get one before it."""
+        limits, here = self.config.limits, len(queue.named) + sum(each is queue for each in more)
+        if here >= limits.queue_subscriptions_max:
+            return f"queue {queue.name!r} has {here} subscriptions, the most that one may have"
         if not queue.named and tracking.is_crowded(queue.shared):
             held = len(queue.shared.below_position())
             return (
                 f"queue {queue.name!r}: its consumers hold {held} messages unsettled, too many to begin a subscription"
             )
-        total = sum(len(each.named) for each in self.queues.values())
+        total = len(more) + sum(len(each.named) for each in self.queues.values())
         return f"{total} subscriptions are here, the most there may be" if total >= limits.subscriptions_max else None
 
     def find(self, host: str, name: str) -> Queue | None:
