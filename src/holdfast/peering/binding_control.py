@@ -80,7 +80,7 @@ class BindingControl:
         self.remote_is_up: Callable[[str], bool] = lambda name: False
         """Whether that is a remote with which there is a session."""
         self.learned: Callable[[], None] = lambda: None
-        """Called when `learns` may have become False."""
+        """Called when publishers that wait may go on."""
         self.made.moved()
         self._learns_until: float | None = None
         """If the store was empty at this start: until when messages wait for other nodes' bindings."""
@@ -168,6 +168,7 @@ class BindingControl:
         else:
             self.federation.configure(self.entries, self._clock.now)
             self._moved()
+            self.learned()  # a full queue may not be on their messages' way any more
         self._routes.may_spread = True
 
     def _take_asks(self, federation: Federation) -> None:
