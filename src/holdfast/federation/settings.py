@@ -153,14 +153,14 @@ class Bounds:
     """How much of others' sets a node holds, and how often it compares. Seconds and bytes.
 
     Above `keys_max` rows of its own a node announces a summary first; the exact rows follow at `summary_bytes_s`, a
-    quarter of a line of 64 kbit/s. A set that exceeds `rows_max` by itself, or `bytes_max` together with the others, is
-    replaced by `#`.
+    quarter of a line of 64 kbit/s. A set that exceeds `rows_max` by itself, or `bytes_max` of memory together with the
+    others, is replaced by `#`.
     """
 
     keys_max: int = 1_000
     origins_max: int = 1_000
     rows_max: int = 50_000
-    bytes_max: int = 64 * 1024 * 1024
+    bytes_max: int = 128 * 1024 * 1024
     refresh_s: float = 30.0
     keep_s: float = 86_400.0
     summary_bytes_s: float = 2_000.0
