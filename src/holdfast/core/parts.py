@@ -366,13 +366,13 @@ class Parts:
             queues=ConfiguredQueues(self.catalog, self.links, delete=self.delete_queue), subscriptions=subscriptions,
             queue_links=self.queue_links,
             neighbours=NeighbourChanges(
-                self.neighbours, self.next_hops, self.hop_parts, self.session_parts, self.due_times, self.users,
+                self.neighbours, self.next_hops, self.hop_parts, self.session_parts, self.due_times,
                 self.containment, self.forwarding, routing=lambda: self.routing, nodes_left=self._nodes_may_have_left,
             ),
             remotes=lambda: self.remotes, bindings=self.bindings, doors=lambda: self.doors,
             is_stopping=lambda: self.stopping,
             routed=lambda: () if self.routing is None else self.routing.costs, audit=self.audit,
-            containment=self.containment,
+            users=self.users, containment=self.containment,
         )  # fmt: skip
         return endpoints
 
@@ -429,7 +429,11 @@ class Parts:
             measured=administration.measured.fields,
         )  # fmt: skip
         self.dispatch.join(
-            self.connections, attach=endpoints.attaches.open, answered=_answered, opened=self.doors.welcome
+            self.connections,
+            attach=endpoints.attaches.open,
+            answered=_answered,
+            opened=self.doors.welcome,
+            ended=self.topic_bindings.ended,
         )
 
     def _register(self) -> None:

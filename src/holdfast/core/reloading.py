@@ -22,6 +22,7 @@ from holdfast.management.operations.answers import Answer, Later, Refused
 from holdfast.peering.binding_control import BindingControl
 from holdfast.peering.doors import Doors
 from holdfast.peers.audit import Audit
+from holdfast.peers.users import Users
 from holdfast.queue_links.ends import Plan
 from holdfast.queue_links.links import QueueLinks
 from holdfast.settings.changes import bounded, compare
@@ -65,6 +66,7 @@ class Reloading:
         routed: Callable[[], Iterable[str]],
         is_stopping: Callable[[], bool],
         audit: Audit,
+        users: Users,
         containment: Containment,
     ) -> None:
         """`access`: None if an authoriser decides that does not use the configuration's rules. `publish_by`: sets the
@@ -84,6 +86,7 @@ class Reloading:
         self._doors = doors
         self._is_stopping = is_stopping
         self._audit = audit
+        self._users = users
         self._containment = containment
         self._asked: list[Later] = []
         """The requests that the next reading answers."""
@@ -193,6 +196,7 @@ class Reloading:
         part("queues", lambda: self._queues.take_up(config.queues))
         part("neighbours", lambda: self._neighbours.take_up(config), "neighbours", "forwarding", "topology", "roles")
         part("remotes", lambda: self._remotes().configure(config.remotes), "remotes")
+        part("bounds of neighbours", lambda: self._users.reach(config), "neighbours", "remotes")
         part("users and rights", lambda: self._admit(config), "users", "access", "neighbours", "topology")
         part("subscriptions", lambda: self._subscriptions.take_up(config.subscriptions), "subscriptions")
         part("links", begin_links)

@@ -242,7 +242,9 @@ class Spreading:
                 turn.batch.puts[stored.TABLE, key] = value
 
     def _published(self, effect: Published, stored: bool) -> None:
-        if not stored:
+        if stored:
+            self.publications.stored()
+        else:
             self.publications.forget(effect.store, effect.number)
 
     def spread(

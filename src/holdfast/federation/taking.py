@@ -59,7 +59,7 @@ class Repair:
     total: int
     """The sum of the rows' hashes."""
     bytes: int = 0
-    """The size of the rows that came, less those that went."""
+    """The estimated memory of the rows that came, less those that went."""
     asked: set[str] = field(default_factory=set)
     received: dict[str, tuple[Row, ...]] = field(default_factory=dict)
 
@@ -292,7 +292,7 @@ class Taking:
         gone = repair.rows.intersection(repair.received.get(message.prefix, repair.base.rows(message.prefix)))
         came = {row for row in message.rows if f"{row_hash(row):016x}".startswith(message.prefix)}
         repair.total += sum(map(row_hash, came - repair.rows)) - sum(map(row_hash, gone - came))
-        grown = sum(row.size for row in came - repair.rows) - sum(row.size for row in gone - came)
+        grown = sum(row.held_bytes for row in came - repair.rows) - sum(row.held_bytes for row in gone - came)
         repair.bytes += grown
         self.repair_bytes += grown
         repair.rows -= gone

@@ -156,8 +156,8 @@ class NodeConfig:
         another queue."""
         if name.startswith("@"):
             return self.transmission(name[1:])
-        address, _, remote = name.rpartition("@")
-        return next((item.queue(address) for item in self.remotes if item.name == remote), None)
+        address, at, remote = name.rpartition("@")
+        return next((item.queue(address) for item in self.remotes if at and item.name == remote), None)
 
     def may_leave(self, host: str) -> bool:
         """Whether messages of that virtual host may cross to any neighbour."""

@@ -75,10 +75,9 @@ class FederationOperations:
     def delete(self, host: str, name: str, arguments: dict[str, Any]) -> Answer:
         _check_host(host)
         topic, neighbour = _split(name)
-        entry = self._find(topic, neighbour)
-        if entry is None:
-            raise Refused(404, f"there is no federation of {topic!r} with {neighbour!r}")
-        if self._control.made.is_configured(entry):
+        if self._control.made.removable(topic, neighbour) is None:
+            if self._find(topic, neighbour) is None:
+                raise Refused(404, f"there is no federation of {topic!r} with {neighbour!r}")
             raise Refused(409, f"federation {name!r} is in the configuration; remove it there")
         self._control.remove(topic, neighbour)
         return Answer(200, "OK", {}, stored=True)
