@@ -90,6 +90,7 @@ PAGES: Final[Mapping[str, Names]] = {
         "ManagementError": None,
         "NotAccepted": None,
         "NoReply": None,
+        "RequestInDoubt": None,
     },
     "holdfast.client.blocking": {
         "BlockingConnection": (

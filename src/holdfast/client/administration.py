@@ -64,7 +64,8 @@ class Administration(Listed):
     """Requests to the node that a connection is to; made by `Connection.admin`.
 
     Each raises ManagementError with the node's status code: 403 if this user may not do that, 404 if there is nothing
-    of that name, 409 if it is in use or has other settings; and ConnectionFailed.
+    of that name, 409 if it is in use or has other settings; and ConnectionFailed. Those that delete or close something
+    raise RequestInDoubt where the connection breaks before the answer (docs/client.md, "Administration").
     """
 
     HIDDEN = hidden("pages", "entities")

@@ -271,8 +271,10 @@ class Connection(Reconnecting, Listed):
     ) -> dict[str, Any]:
         """Sends a request to the node's `$management` and returns the body of its answer, a map.
 
-        A request without an answer when the connection breaks is sent again. Raises ManagementError for a status other
-        than 2xx, and ConnectionFailed if no answer comes within `limit_s` seconds.
+        A request without an answer when the connection breaks is sent again if it reads, or says how something is to be
+        (docs/client.md, "Administration"). Raises ManagementError for a status other than 2xx; RequestInDoubt where any
+        other request was sent and no answer came, because the connection broke or `limit_s` seconds were over; and
+        ConnectionFailed if no answer comes within `limit_s` seconds.
         """
         self._check()
         if self._management is None or self._management.failure is not None:

@@ -12,10 +12,10 @@ from typing import Any, Final
 
 from holdfast.amqp.message.message import Message
 from holdfast.client.connection import Connection
-from holdfast.client.errors import ManagementError
+from holdfast.client.errors import ManagementError, RequestInDoubt
 from holdfast.client.receive.receiver import Receiver
 from holdfast.client.verbs.render import body_bytes, body_fields, plain
-from holdfast.client.verbs.running import connect_as, place_of, refused, run
+from holdfast.client.verbs.running import complain, connect_as, place_of, refused, run
 from holdfast.columns import table
 from holdfast.errors import ConfigError
 from holdfast.lines import json_line, say
@@ -156,17 +156,23 @@ async def _change(connection: Connection, args: argparse.Namespace) -> int:
     code = 0
     more = {"to": args.to} if args.action in ("move", "copy") else {}
     done = []
-    async for sequence in _sequences(connection, args):
-        try:
-            told = await _named(connection, args.queue, sequence)
-            answer = await connection.manage(args.action.upper(), ENTRY, args.queue, told | more)
-        except ManagementError as error:
-            code = refused(args, error)
-            continue
-        done.append({"sequence": sequence, **{key: plain(value) for key, value in answer.items() if key == "to"}})
-        if not args.json:
-            to = f" to {plain(answer['to'])}" if "to" in answer else ""
-            say(f"{args.queue} {sequence} {DONE[args.action]}{to}")
-    if args.json:
-        say(json_line(done))
+    try:
+        async for sequence in _sequences(connection, args):
+            try:
+                told = await _named(connection, args.queue, sequence)
+                answer = await connection.manage(args.action.upper(), ENTRY, args.queue, told | more)
+            except ManagementError as error:
+                code = refused(args, error)
+                continue
+            except RequestInDoubt as error:
+                complain(args, RequestInDoubt(f"{args.queue} {sequence}: {error}"))
+                code = 1
+                continue
+            done.append({"sequence": sequence, **{key: plain(value) for key, value in answer.items() if key == "to"}})
+            if not args.json:
+                to = f" to {plain(answer['to'])}" if "to" in answer else ""
+                say(f"{args.queue} {sequence} {DONE[args.action]}{to}")
+    finally:  # what was done is told also where the connection fails before the last one
+        if args.json:
+            say(json_line(done))
     return code
