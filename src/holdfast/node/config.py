@@ -111,7 +111,7 @@ class NodeSettings:
                 )
 
 
-def parse_source(key: str, text: str) -> HostPort:
+def parse_local(key: str, text: str) -> HostPort:
     """`HOST`, `HOST:PORT` or either with an IPv6 address (in brackets beside a port); ConfigError that names `key`."""
     whole = text
     if ":" not in text or (text.startswith("[") and text.endswith("]")):
@@ -161,7 +161,7 @@ def _dialled(where: str, table: Mapping[str, Any]) -> dict[str, Any]:
     if "local" in given and "source" in given:
         raise ConfigError(f"{where} has both local and source, which mean the same; keep local")
     for key in {"local", "source"} & given.keys():
-        given["local"] = str(parse_source(f"{where} {key}", given.pop(key)))
+        given["local"] = str(parse_local(f"{where} {key}", given.pop(key)))
     if "remote" in given:
         given["tls"], address = without_scheme(given["remote"])
         given["remote"] = str(parse_host_port(f"{where} remote", address, port_min=1))

@@ -1,4 +1,5 @@
-"""The operations of `$management` about federation: which topics go to which neighbours (docs/management.md).
+"""The operations of `$management` about federation: which topics are forwarded to neighbours, or from them
+(docs/management.md).
 
 Rules of this file: one method for each operation, (host, name, arguments) -> Answer; a change is answered once it is on
 disk. An entry is named TOPIC@NEIGHBOUR. One in the configuration file can only be removed there.
