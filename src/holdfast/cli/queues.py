@@ -20,8 +20,8 @@ from holdfast.cli.arguments import (
     some_text,
     uuid_text,
 )
+from holdfast.names import DEAD_LETTERS
 
-DEAD_LETTERS: Final = "$dead-letters"
 BYTES_MAX_HELP: Final = (
     "most bytes of its messages together, their sections included (annotations, properties, body); an empty queue "
     "takes one message of any size"
@@ -61,7 +61,8 @@ def _add_queue(verbs: "Verbs[argparse.ArgumentParser]") -> None:
         ),
         (
             "update",
-            "changes the limits of a queue while it is in use; a queue that holds more keeps it and takes no more",
+            "changes the limits of a queue while it is in use; a queue above its new limit keeps its messages, and "
+            "accepts none until it is below",
             "holdfast queue update flights --messages-max 200000\nholdfast queue update flights --bytes-max none",
         ),
         ("purge", "deletes the messages of a queue that no consumer holds", "holdfast queue purge flights"),
