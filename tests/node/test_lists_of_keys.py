@@ -1,0 +1,47 @@
+"""Lists of keys that have to agree: of the node's file, of the settings that its tables become, and of a reload."""
+
+from dataclasses import fields
+from typing import Any
+
+import pytest
+
+from holdfast.node.config_schema import LISTS
+from holdfast.settings import changes
+from holdfast.settings.hosts import UserConfig, VhostConfig
+from holdfast.settings.neighbours import NeighbourConfig
+from holdfast.settings.node import NodeConfig
+from holdfast.settings.queues import QUEUE_KEYS, LinkConfig, QueueConfig, TriggerConfig
+from holdfast.settings.remotes import RemoteConfig
+from holdfast.settings.subscriptions import SubscriptionConfig
+from holdfast.state.queue_records import LATER_FIELDS, LIVE_KEYS, SELDOM
+
+SPELT = {"source": "from", "target": "to", "password": "password_file"}
+"""Fields that are called something else in the file."""
+
+
+def names(config: type[Any]) -> set[str]:
+    return {SPELT.get(field.name, field.name) for field in fields(config)}
+
+
+def test_each_field_of_a_node_is_applied_by_a_reload_or_waits_for_a_restart() -> None:
+    assert names(NodeConfig) == changes.LIVE | set(changes.AT_START) | {"limits"}
+    assert set(changes.AT_START) >= changes.OF_TOPOLOGY
+
+
+def test_the_settings_of_a_queue_are_the_same_everywhere() -> None:
+    assert set(QUEUE_KEYS) == names(QueueConfig) - {"name", "vhost"}
+    defaults = QueueConfig(name="x")
+    assert {key: getattr(defaults, key) for key in LATER_FIELDS} == LATER_FIELDS
+    assert set(LIVE_KEYS) | set(LATER_FIELDS) <= set(QUEUE_KEYS) and set(SELDOM) <= set(LATER_FIELDS)
+
+
+@pytest.mark.parametrize(
+    ("table", "config"),
+    [
+        ("queue", QueueConfig), ("link", LinkConfig), ("trigger", TriggerConfig), ("user", UserConfig),
+        ("vhost", VhostConfig), ("neighbour", NeighbourConfig), ("remote", RemoteConfig),
+        ("subscription", SubscriptionConfig),
+    ],
+)  # fmt: skip
+def test_a_table_has_a_key_for_each_field(table: str, config: type[Any]) -> None:
+    assert set(LISTS[table]) - {"source"} == names(config) - {"tls"}  # `remote` and `local` say so
