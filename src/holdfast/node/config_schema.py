@@ -84,7 +84,7 @@ TABLES: Final[Mapping[str, Keys]] = {
     "limits": {field.name: SECONDS if field.type is float else COUNT for field in fields(Limits)},
 }
 _ADDRESSES: Final = Kind(
-    'a table of addresses, as { flights = "/queues/flights" }',
+    'a table of addresses, as { flights = "/queue/flights" }',
     lambda value: isinstance(value, dict) and all(isinstance(item, str) for item in value.values()),
 )
 _FETCH: Final = Kind(
