@@ -2,7 +2,7 @@
 
 Rules of this file: content comes from the parent alone; what is said of it is what is on disk. A set that does not come
 out as the parent says is asked for once more, then at the next refresh. A repair ignores what it did not ask for, and
-has at most OPEN_MAX questions open, fewer than the parent queues answers for. Source: docs/adr/0079.
+has at most OPEN_MAX questions open, half of those that the parent queues answers for. Source: docs/adr/0079.
 """
 
 from collections.abc import Iterable

@@ -17,6 +17,7 @@ from holdfast.amqp.wire.types import Symbol, Ulong
 from holdfast.custody.hop.links import control_session
 from holdfast.custody.hop.next_hop import NextHop
 from holdfast.engine import events
+from holdfast.engine.back_off import jittered_s
 from holdfast.peering import control
 from holdfast.peering.control import CONTROL_ADDRESS, ControlSender
 from holdfast.peering.liveness import FALSE_ALARM_S, MISSES_MAX, Liveness, ProbeAction
@@ -304,10 +305,8 @@ class Neighbour:
     def _dial_later(self) -> None:
         if self.config.remote is None or self._parts.is_stopping():
             return
-        first, longest = RETRY_S
-        delay = min(longest, first * 2.0 ** min(self.attempts, 10))
+        self.dial_at = self.clock.now + jittered_s(RETRY_S, self.attempts, self._parts.rng)
         self.attempts += 1
-        self.dial_at = self.clock.now + delay * self._parts.rng.uniform(0.5, 1.0)
 
     def network_changed(self) -> None:
         """A carrier, an address or a route came or went: dials again, or probes the session at once. A connect in
