@@ -36,9 +36,7 @@ def node(**told: Any) -> Node:
 
 
 def login(hub: Node, user: str = "ann", password: str = "secret") -> Client:
-    client = hub.rig.client(hub, mechanism="PLAIN", user=user, password=password)
-    hub.rig.settle()
-    return client
+    return hub.rig.login(hub, user, password)
 
 
 def taken(hub: Node) -> list[dict[str, Any]]:

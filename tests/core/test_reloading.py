@@ -44,9 +44,7 @@ def read(node: Node, **fields: Any) -> events.ConfigDecided:
 
 
 def login(node: Node, user: str, password: str = "one") -> Client:
-    client = node.rig.client(node, mechanism="PLAIN", user=user, password=password)
-    node.rig.settle()
-    return client
+    return node.rig.login(node, user, password)
 
 
 def lines(node: Node) -> list[str]:

@@ -210,7 +210,7 @@ def test_no_file_means_loopback_and_any_queue() -> None:
 
 def test_dead_letters_of_a_small_store_take_a_sixteenth_of_it(tmp_path: Path) -> None:
     given = load_settings(write(tmp_path, "[store]\nbytes_max = 16_000_000\n"))
-    assert given.core.dead_letters == DeadLettersConfig(bytes_max=1_000_000)
+    assert given.on_disk(given.store_bytes_max).core.dead_letters == DeadLettersConfig(bytes_max=1_000_000)
 
 
 def test_an_empty_file_makes_no_queues(tmp_path: Path) -> None:

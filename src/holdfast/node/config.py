@@ -206,11 +206,6 @@ def _user(table: Mapping[str, Any]) -> UserConfig:
     return UserConfig(password=password, **rest)
 
 
-def _dead_letters(table: Mapping[str, Any], store_bytes_max: int) -> DeadLettersConfig:
-    bytes_max = min(DeadLettersConfig().bytes_max, max(1, store_bytes_max // DEAD_LETTERS_SHARE))
-    return DeadLettersConfig(**{"bytes_max": bytes_max, **table})
-
-
 def _route(table: Mapping[str, Any]) -> tuple[str, str]:
     destination = table["destination"]
     if "via" not in table:
@@ -361,7 +356,7 @@ def _settings(
         audit="file" in audit,
         telemetry_messages=telemetry.get("messages", False),
         telemetry_interval_s=telemetry.get("interval_s", 1.0),
-        dead_letters=_dead_letters(document.get("dead_letters", {}), store_bytes_max),
+        dead_letters=DeadLettersConfig(**document.get("dead_letters", {})),
         limits=Limits(**document.get("limits", {})),
         routing=RoutingConfig(**document.get("routing", {})),
         pacing=_pacing(document.get("pacing", {})),
