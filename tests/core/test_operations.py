@@ -11,6 +11,7 @@ import pytest
 from holdfast.entity_types import MANAGEMENT
 from holdfast.management.operations.answers import Later, Refused
 from holdfast.management.operations.operation import Operation
+from holdfast.management.operations.rights import Rights
 from support.one_node import world
 
 READ_ONLY = {
@@ -85,3 +86,17 @@ def test_all_are_in_the_table(page: str) -> None:
         kinds = re.findall(r"`(.*?)`", types) or kinds
         told |= {(kind, name) for kind in kinds for name in re.findall(r"`(.*?)`", names)}
     assert told == {(kind, name) for kind, name, _ in operations() if kind != MANAGEMENT}
+
+
+def test_the_table_of_permissions_names_all_that_others_than_administrators_may_ask() -> None:
+    text = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
+    table = text[text.index("| request | needs |") :].partition("\n\n")[0]
+    told: set[tuple[str, str]] = set()
+    for row in re.findall(r"^\| (?!request|---|all others)([^|]+) \|", table, re.M):
+        kind = MANAGEMENT
+        for part in row.split(";"):
+            named = re.match(r"\s*([a-z]+) [A-Z]", part)
+            kind = f"holdfast:{named[1]}" if named else kind
+            told |= {(kind, name) for name in re.findall(r"\b[A-Z]+(?:-[A-Z]+)*\b", part)}
+    free = {(kind, name) for kind, name, operation in operations() if operation.needs is not Rights.of_administrator}
+    assert told == free | {("holdfast:queue", "QUERY")}
