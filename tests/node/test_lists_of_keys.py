@@ -6,8 +6,10 @@ from typing import Any
 import pytest
 
 from holdfast.cli import federation as federation_verb
+from holdfast.cli import messages as message_verbs
 from holdfast.cli import queues as queue_verbs
 from holdfast.federation import modes
+from holdfast.names import DEAD_LETTERS
 from holdfast.node.config_schema import LISTS
 from holdfast.settings import changes
 from holdfast.settings.hosts import UserConfig, VhostConfig
@@ -53,4 +55,5 @@ def test_a_table_has_a_key_for_each_field(table: str, config: type[Any]) -> None
 def test_options_of_commands_have_the_values_that_a_node_accepts() -> None:
     """The grammar of the command line loads none of a node."""
     assert (queue_verbs.WHEN_FULL, queue_verbs.ORDERS) == (WHEN_FULL, ORDERS)
+    assert message_verbs.DEAD_LETTERS == DEAD_LETTERS
     assert (federation_verb.MODES, federation_verb.DIRECTIONS) == (modes.MODES, modes.DIRECTIONS)
