@@ -118,7 +118,7 @@ def test_a_failure_at_any_call_site_costs_one_connection(stage: str) -> None:
         ("managed", "Parts.delete_queue", "part"),
         ("asked", "WhereQuestions._goes_on", "WhereQuestions._looked"),
         ("asked", "WhereQuestions._end", "NodeOperations.where.<locals>.told"),
-        ("asked", "WhereQuestions._hear_answer", "WhereQuestions._end"),
+        ("asked", "WhereQuestions._on_answer", "WhereQuestions._end"),
         ("skipped", "QueueOperations.skip", "Destination.skip"),
         ("expired", "Expiry._look", "Queue.drop_expired_all"),
         ("expired", "Expiry._look", "Expiry._look.<locals>.<listcomp>"),

@@ -34,9 +34,7 @@ def rules(*more: AccessRule, groups: tuple[GroupConfig, ...] = ()) -> AccessConf
 
 
 def login(node: Node, user: str, password: str = "one") -> Client:
-    client = node.rig.client(node, mechanism="PLAIN", user=user, password=password)
-    node.rig.settle()
-    return client
+    return node.rig.login(node, user, password)
 
 
 # ------------------------------------------------------------------------------------------------------ users

@@ -26,9 +26,7 @@ def change(node: Node, *users: tuple[str, str, str]) -> None:
 
 
 def login(node: Node, user: str, password: str, **told: str) -> Client:
-    client = node.rig.client(node, mechanism="PLAIN", user=user, password=password, **told)
-    node.rig.settle()
-    return client
+    return node.rig.login(node, user, password, **told)
 
 
 def test_before_the_file_was_read_nobody_comes_in_and_then_its_users_do() -> None:

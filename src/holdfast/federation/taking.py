@@ -1,8 +1,8 @@
 """What this node takes from one neighbour: which sets, what it has said that it has of each, and repairs under way.
 
 Rules of this file: content comes from the parent alone; what is said of it is what is on disk. A set that does not come
-out as the parent says is asked for once more, then at the next refresh. Of a repair counts what was asked for, and no
-more is asked at once than the parent keeps answers for. Source: docs/adr/0079.
+out as the parent says is asked for once more, then at the next refresh. A repair ignores what it did not ask for, and
+has at most OPEN_MAX questions open, half of those that the parent queues answers for. Source: docs/adr/0079.
 """
 
 from collections.abc import Iterable

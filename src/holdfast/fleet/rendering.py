@@ -12,14 +12,13 @@ from typing import Any, Final
 
 from holdfast.errors import ConfigError
 from holdfast.fleet.toml_text import document_text
-from holdfast.node.config import load_settings
+from holdfast.node.config import LISTEN_DEFAULT, load_settings
 from holdfast.node.config_schema import LISTS, NAMED_BY, TABLES
 from holdfast.node.topology import neighbours_of
 from holdfast.routing.topology import Topology, TopologyNode
 from holdfast.schema import check_document
 from holdfast.settings.neighbours import NeighbourConfig
 
-LISTEN_DEFAULT: Final = "127.0.0.1:5672"
 """The listen address of a node that has none in the topology: for clients on its own machine."""
 FLEETS_OWN: Final = {
     "node": ("name",),

@@ -1,8 +1,8 @@
 """The configuration read again while the node runs: by SIGHUP, or as `$management` asks (docs/operations.md).
 
-Rules of this file: files are read in a thread, because their disk may hang; whoever asks is answered nevertheless.
-Whatever has a mistake changes nothing: all that the driver takes up is ready before the core is asked, and used once
-the core has accepted its part.
+Rules of this file: files are read in a thread, because their disk may hang; whoever asks is answered nevertheless. A
+configuration with a mistake changes nothing: the driver prepares its part first, and applies it only after the core has
+accepted.
 """
 
 import logging
@@ -199,8 +199,8 @@ class Reloader:
         return Prepared(settings, users, tuple(reopened), log, use_certificates, have_changed)
 
     def _certified(self, new: NodeSettings) -> Callable[[], None]:
-        """What has TLS used as `new` says: by the listeners of now, and to the neighbours and remotes of now and then,
-        because the core may keep some of them until a restart."""
+        """Returns a function that makes TLS use the new files, for the present listeners, and for the present and the
+        new neighbours and remotes: the core may keep some of them until a restart."""
         dials = any(item.tls for item in (*new.core.dialled, *self.settings.core.dialled))
         known = self.certificates
         if known is not None:
@@ -216,7 +216,7 @@ class Reloader:
         return use
 
     def _bounded(self, new: NodeSettings) -> NodeSettings:
-        """What the file leaves to the store's size is as it is: that holds from the next start on."""
+        """A bound that depends on the store's size keeps its present value until the next start."""
         if new.dead_letters_bounded or self.settings.dead_letters_bounded:
             return new
         letters = replace(new.core.dead_letters, bytes_max=self.settings.core.dead_letters.bytes_max)

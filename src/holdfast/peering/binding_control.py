@@ -34,9 +34,9 @@ from holdfast.state.turns import Turn, Turns, Undone
 PAUSE_S: Final = 0.02
 PAUSE_A_ROW_S: Final = 4e-6
 PAUSED_ROWS: Final = range(3, ROWS_MAX + 1)
-"""After a commit that writes so many rows of sets, the next that only sets ask for waits, longer for larger sets: many
-clients bind at once, and each version costs every node a commit and a copy of the set. One that writes fewer has a
-single change; one that writes more is not the last."""
+"""After a commit with 3 to ROWS_MAX rows of sets, the next commit that is needed for sets alone is delayed, longer for
+larger sets: many clients bind at once, and each version costs every node a commit and a copy of the set. Fewer rows are
+a single client's change; more are part of a change that continues."""
 
 Bound = Iterable[tuple[str, Iterable[Row]]]
 """Topics, each with all bindings of this node's clients."""

@@ -132,8 +132,8 @@ class NodeConfig:
             queue.validate()
         for number, subscription in enumerate(self.subscriptions):
             subscription.validate()
-            if subscription.told in (other.told for other in self.subscriptions[:number]):
-                raise ConfigError(f"subscription {subscription.told} is listed twice; list it once")
+            if subscription.shown in (other.shown for other in self.subscriptions[:number]):
+                raise ConfigError(f"subscription {subscription.shown} is listed twice; list it once")
         for link in self.links:
             link.validate()
         for trigger in self.triggers:

@@ -22,7 +22,7 @@ from holdfast.broker.stored import custody_records, records
 from holdfast.broker.topic import Topic
 from holdfast.engine.clock import Clock
 from holdfast.errors import ConfigError
-from holdfast.names import check_name
+from holdfast.names import DEAD_LETTERS, check_name
 from holdfast.peers.limits.memory import Memory
 from holdfast.settings.node import NodeConfig
 from holdfast.settings.queues import QueueConfig
@@ -35,7 +35,6 @@ from holdfast.state.queue_rows import QueueRows
 from holdfast.state.restoring import Restoring
 from holdfast.state.tables import STEADY_KEY, Tables
 
-DEAD_LETTERS: Final = "$dead-letters"
 WAITING: Final = "$waiting"
 """Messages from other nodes that wait for an earlier one, before they have a place in their queue."""
 
