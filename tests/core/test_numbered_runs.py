@@ -53,7 +53,7 @@ def numbered(body: str, number: int, kind: str = "plain") -> bytes:
         case "expiring":
             message.properties = Properties(absolute_expiry_time=Timestamp(2**41))
         case "annotated":
-            message.message_annotations = {Symbol("mine"): number}
+            message.message_annotations = {Symbol("mine"): "note"}
         case "short number":
             return replace(message, message_annotations={NUMBER: Ulong(number)}).encode()
         case "sent as delivery annotation":
