@@ -223,34 +223,25 @@ class _Outflow:
 
     async def put(self, messages: Iterable[Message | bytes]) -> None:
         """Sends them under the next numbers, each once there is room."""
-        for message in messages:
-            if self._returned:
-                await self._send_again()
-            number = self._first + self.count
-            self.count += 1
-            await self._post(message, number)
+        try:
+            for message in messages:
+                if self._returned:
+                    await self._send_again()
+                number = self._first + self.count
+                self.count += 1
+                await self._sender.post(message, number=number, on_outcome=partial(self._not_accepted, message))
+        except LinkError as error:
+            raise _told(self._where, self._sender.producer, error) from error
 
     async def end(self) -> None:
         """Waits until the node has stored all of it."""
-        await self._drain()
-        while self._returned:
-            await self._send_again()
-            await self._drain()
-        _check_fewer(self._where, self._sender, self._first + self.count - 1)
-        try:
-            await self._sender.close()
-        except LinkError as error:
-            raise _told(self._where, self._sender.producer, error) from error
-
-    async def _post(self, message: Message | bytes, number: int) -> None:
-        try:
-            await self._sender.post(message, number=number, on_outcome=partial(self._not_accepted, message))
-        except LinkError as error:
-            raise _told(self._where, self._sender.producer, error) from error
-
-    async def _drain(self) -> None:
         try:
             await self._sender.drain()
+            while self._returned:
+                await self._send_again()
+                await self._sender.drain()
+            _check_fewer(self._where, self._sender, self._first + self.count - 1)
+            await self._sender.close()
         except LinkError as error:
             raise _told(self._where, self._sender.producer, error) from error
 
@@ -280,7 +271,7 @@ class _Outflow:
         await asyncio.sleep(PAUSE_S)
         returned, self._returned = self._returned, []
         for message, number in returned:
-            await self._post(message, number)
+            await self._sender.post(message, number=number, on_outcome=partial(self._not_accepted, message))
 
 
 def _check_fewer(where: str, sender: Sender, last: int) -> None:
