@@ -17,7 +17,7 @@ from holdfast.broker.purge import at_rest
 from holdfast.broker.queue import Queue
 
 DROPS_MAX: Final = 256
-READS_MAX: Final = 4
+READS_MAX: Final = 32
 """Messages that are read at once to make room for one, and how often a call reads."""
 
 HELD_MAX: Final = 20_000
@@ -34,40 +34,41 @@ def make_room(queue: Queue, size: int) -> bool:
         return False
     if queue.config.priorities:
         return _make_room_by_priority(queue, size)
-    passed, looked_ms = queue.kept_below
     first = queue.reclaim_from if queue.named else first_free(queue.shared)
+    passed, looked_ms = queue.kept_below
     now_ms = queue.clock.steady_ms
-    is_due = passed > first and now_ms >= looked_ms + AGAIN_MS
-    if is_due:
-        _drop_from(queue, first, passed, size)
-        looked_ms = now_ms
-    place = _drop_from(queue, max(first, passed), queue.visible, size)
-    if not (is_due or queue.fits(size)):  # consumers may have given some back meanwhile
-        _drop_from(queue, first, passed, size)
-    queue.kept_below = place, looked_ms
-    if place < queue.visible and not queue.fits(size):  # whoever waits for room asks again
+    is_due = now_ms >= looked_ms + AGAIN_MS
+    given_back = [cursor.requeued[0] for cursor in queue.cursors if cursor.requeued]
+    start = first if is_due else max(first, min([passed, *given_back]))
+    place = _drop_from(queue, start, size)
+    if place < passed and not queue.fits(size):
+        place = _drop_from(queue, passed, size)
+    if start > first and not queue.fits(size):  # a reader may have finished what another does not hold
+        again = _drop_from(queue, first, size)
+        place = again if queue.fits(size) else place
+    queue.kept_below = place, now_ms if is_due else looked_ms
+    if passed < place < queue.visible and not queue.fits(size):  # whoever waits for room asks again
         queue.touch()
     return queue.fits(size)
 
 
-def _drop_from(queue: Queue, first: int, end: int, size: int) -> int:
-    """Drops messages of [first, end) until one of `size` bytes fits; returns the sequence below which all of them are
-    held or gone."""
+def _drop_from(queue: Queue, place: int, size: int) -> int:
+    """Drops messages from that place on until one of `size` bytes fits. Returns where it ended: all before are held or
+    gone."""
     held = [cursor.acquired for cursor in queue.cursors if cursor.acquired]
     for _ in range(READS_MAX):
-        if first >= end or queue.fits(size):
+        if place >= queue.visible or queue.fits(size):
             break
-        places = range(first, min(end, first + HELD_MAX))
-        first = next((place for place in places if not any(place in each for each in held)), places.stop)
-        found, place = at_rest(queue, first, end, count_max=DROPS_MAX, bytes_max=READ_BYTES)
+        places = range(place, min(queue.visible, place + HELD_MAX))
+        free = next((number for number in places if not any(number in each for each in held)), places.stop)
+        found, place = at_rest(queue, free, queue.visible, count_max=DROPS_MAX, bytes_max=READ_BYTES)
         for sequence, value in found:
             if queue.fits(size):
                 return sequence
             if not any(sequence in each for each in held):
                 queue.drop([sequence], packed.size_of(value))
                 queue.dropped_total += 1
-        first = place
-    return first
+    return place
 
 
 def _make_room_by_priority(queue: Queue, size: int) -> bool:
