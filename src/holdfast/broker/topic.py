@@ -11,7 +11,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Final, cast
 
-from holdfast.broker import backlogs
+from holdfast.broker import backlogs, dropping
 from holdfast.broker.bands import PRIORITY_MOST
 from holdfast.broker.cursors.cursor import Cursor
 from holdfast.broker.cursors.entry_consumer import SubjectSelector
@@ -20,7 +20,6 @@ from holdfast.broker.entries import entry, packed
 from holdfast.broker.entries.entry_log import EntryLog
 from holdfast.broker.entries.read_ahead import READ_BYTES
 from holdfast.broker.entries.work import RETIRES_MAX
-from holdfast.broker.head import first_free
 from holdfast.broker.interests import Interests
 from holdfast.broker.published import Published, finish_others
 from holdfast.broker.queue import Queue
@@ -72,6 +71,8 @@ class Topic(Queue):
     """Entries from before this start that must be matched again: [first, end)."""
     untold: deque[tuple[int, bytes, int]] = field(default_factory=deque)
     """Messages for the listeners once everything up to a sequence is on disk: the sequence, the entry, and its size."""
+    telling: int = 0
+    """How many messages the listeners get once the turn with them is stored (endpoints/listening.py)."""
     published: Published = field(default_factory=Published)
     looked_between_ms: int = 0
     swept: RangeSet = field(default_factory=RangeSet)
@@ -112,16 +113,19 @@ class Topic(Queue):
         arrives = self.work.arrives
         if value[1] & entry.CUSTODY and arrives is not None and not arrives(self, value):
             return 0
+        return self.append_now(value, size, is_kept=bool(value[1] & (entry.CUSTODY | entry.BLOB)))
+
+    def append_now(self, value: bytes, size: int, *, is_kept: bool = True) -> int:
+        """As `append`, for a message that does not arrive from another node."""
         held = self.hold(value)
-        is_kept = bool(value[1] & (entry.CUSTODY | entry.BLOB))
         return self.deliver(value, size, is_kept=is_kept) if held is None else held
 
     def deliver(self, value: bytes, size: int, *, is_kept: bool = True) -> int:
-        """As `append`, without a delay. `is_kept`: the message would come again after a refused commit, or is large;
-        listeners get it once the turn is stored."""
+        """As `append`, without a delay. `is_kept`: if the commit is refused, the message stays where it comes from, or
+        it is large: listeners get it once the turn is stored, and what is published behind it too."""
         sequence = self.store(value, size)
-        if self.listeners and is_kept:
-            (self.work.tells or Topic.tell_behind)(self, value, size)
+        if self.listeners and (is_kept or self.telling) and self.config.durable and self.work.tells is not None:
+            self.work.tells(self, value, size)
         elif self.listeners and (sequence or self.untold):
             self.untold.append((self.next_sequence - 1, value, size))
         else:
@@ -140,7 +144,8 @@ class Topic(Queue):
         if self.listeners:
             is_large = value[1] & entry.BLOB
             for queue in [*self.listeners] if is_large else self.interests_of_listeners().wanting(value):
-                self._tell(queue, value, size)
+                bounds = LISTENER_MESSAGES_MAX, LISTENER_BYTES_MAX
+                self.dropped_total += dropping.put_latest(queue, value, size, *bounds)
 
     def store(self, value: bytes, size: int) -> int:
         """Stores the message for the durable subscriptions; 0 if none matches."""
@@ -202,24 +207,6 @@ class Topic(Queue):
             self.append(values[count], packed.size_of(values[count]))
             count, asked = count + 1, asked + self.asked
         return count, asked
-
-    def _tell(self, queue: Queue, value: bytes, size: int) -> None:
-        """Puts the message into the queue of a subscription that is not durable; at the bounds it replaces older
-        ones."""
-        acquired, ephemeral = queue.shared.acquired, queue.ephemeral
-        while queue.messages and (
-            queue.messages >= LISTENER_MESSAGES_MAX or queue.bytes_held + size > LISTENER_BYTES_MAX
-        ):
-            places = range(first_free(queue.shared), queue.next_sequence)
-            oldest = next((place for place in places if place in ephemeral and place not in acquired), None)
-            self.dropped_total += 1
-            if oldest is None:
-                return
-            queue.drop([oldest], packed.size_of(ephemeral[oldest]))
-        if queue.fits(size):
-            queue.append(value, size)
-        else:
-            self.dropped_total += 1
 
     # ------------------------------------------------------------------------------------------------ subscriptions
 

@@ -162,7 +162,7 @@ class Parts:
         self._build_management(endpoints)
         self._register()
         self.bindings.spreads(self._route_over)
-        self.bindings.learned = self.links.room_may_be_back
+        self.bindings.learned = self.links.all_may_go_on
         self.forwarding.wake()
         self.departures.look()
         self.identities.tell_former()
@@ -324,10 +324,10 @@ class Parts:
         self.topic_bindings = TopicBindings(self.catalog, self.work, self.bindings)
         self.connections.each_leaves(self.topic_bindings.left)
         self.remote_queues = RemoteQueues(self.catalog, config.remotes)
-        listening = Listening(self.work, self.turns, self.catalog, self.blobs)
+        self.listening = Listening(self.work, self.turns, self.catalog, self.blobs)
         self.spreading = Spreading(
             config, self.catalog, store, self.forwarding, self.remote_queues, self.identities, self.dead_lettering,
-            self.outbox, self.bindings, self.turns, listening,
+            self.outbox, self.bindings, self.turns,
         )  # fmt: skip
         self.passing_on = PassingOn(
             self.work, self.clock, self.turns, self.catalog, self.bindings, self.spreading, self.duplicates
@@ -338,6 +338,7 @@ class Parts:
                 self.identities, self.dead_lettering, self.forwarding, self.remote_queues, self.spreading,
             ),
             store, rng, is_stopping=lambda: self.stopping, run=self.containment.run,
+            rests=lambda part: part in self.containment.resting,
         )  # fmt: skip
         if config.topology is not None:
             self._route_by(config.topology)

@@ -42,17 +42,19 @@ class Listening:
         blobs.pinned_by(self._pinned)
 
     def tell_when_stored(self, topic: Queue, value: bytes, size: int) -> None:
-        """The message joins the turn; the topic's listeners get it if the turn is stored."""
+        """The topic's listeners get the message if the turn is stored, in the order of these calls."""
         assert isinstance(topic, Topic)
         blob = self._blobs.pin(entry.blob_of(value).blob) if value[1] & entry.BLOB else None
         effect = TellListeners(self._turns.event, topic.name, topic, value, size, blob)
         if blob is not None:
             self._kept[effect] = blob
+        topic.telling += 1
         self._turns.gathered.decided.append(effect)
 
     def _decided(self, effect: TellListeners, stored: bool) -> None:
         if stored and self._catalog.has(effect.topic):
             effect.topic.tell_behind(effect.value, effect.size)
+        effect.topic.telling -= 1
         if (blob := self._kept.pop(effect, None)) is not None:
             self._blobs.unpin(blob)
 

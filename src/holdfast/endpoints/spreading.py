@@ -24,7 +24,6 @@ from holdfast.custody.forwarding import Forwarding
 from holdfast.custody.names.identity import Identities
 from holdfast.endpoints.addresses.remote_queues import RemoteQueues
 from holdfast.endpoints.entry_sections import SUBJECT_FIELD, sections_of
-from holdfast.endpoints.listening import Listening
 from holdfast.endpoints.topic_bindings import federated_name
 from holdfast.engine.effects import Effect
 from holdfast.engine.outbox import Outbox
@@ -118,10 +117,8 @@ class Spreading:
         outbox: Outbox,
         bindings: BindingControl,
         turns: Turns,
-        listening: Listening,
     ) -> None:
         self._turns = turns
-        self._listening = listening
         turns.effects.on_decided(Published, self._published)
         self.publications = Publications(store.table(stored.TABLE))
         """Publications that arrived from relays."""
@@ -225,13 +222,7 @@ class Spreading:
         """As `Topic.append`; subscriptions that are not durable get it once the turn with its copies for other nodes is
         stored."""
         assert isinstance(topic, Topic)
-        held = topic.hold(value)
-        if held is not None:
-            return held
-        sequence = topic.store(value, size)
-        if topic.listeners:
-            self._listening.tell_when_stored(topic, value, size)
-        return sequence
+        return topic.append_now(value, size)
 
     def before_commit(self, turn: Turn) -> None:
         """Adds the publications that arrived in the turn."""

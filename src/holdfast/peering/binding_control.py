@@ -234,9 +234,7 @@ class BindingControl:
         return self._is_learning() and self.federation is not None and not self.federation.following.has_all(topic)
 
     def _is_learning(self) -> bool:
-        if self._learns_until is not None and self._clock.now >= self._learns_until:
-            self._learns_until = None
-        return self._learns_until is not None
+        return self._learns_until is not None and self._clock.now < self._learns_until
 
     # ------------------------------------------------------------------------------------------------ routes
 
@@ -330,6 +328,7 @@ class BindingControl:
 
     def tick(self, now: float) -> None:
         if self._learns_until is not None and not self._is_learning():
+            self._learns_until = None
             self.learned()
         if self.federation is not None and (self._due_at is None or now >= self._due_at):
             self.federation.tick(now)

@@ -20,7 +20,7 @@ from holdfast.custody.forwarding import Forwarding
 from holdfast.custody.names.identity import Identities
 from holdfast.endpoints.addresses.remote_queues import RemoteQueues
 from holdfast.endpoints.drains import has_something
-from holdfast.endpoints.spreading import Spreading
+from holdfast.endpoints.spreading import NOWHERE, Spreading
 from holdfast.engine.clock import Clock
 from holdfast.engine.effects import Effect
 from holdfast.engine.outbox import Outbox
@@ -47,6 +47,9 @@ ASKED_MAX: Final = 4_096
 
 LINKS_BYTES: Final = annotate.LINK_ID_BYTES * annotate.LINKS_MAX + 64
 """Bytes that a message's annotations may have beyond their bound, for the links that it passed."""
+
+BEYOND_S: Final = 1.0
+"""After this time a message whose copies found no room is looked at again: it may not have to go there any more."""
 
 CLOSED_COUNT: Final = 256
 """The maximum number of expired windows that one turn ends for one link."""
@@ -87,8 +90,6 @@ class Handing:
     def __init__(self, parts: HandingParts, store: EntryReader) -> None:
         self._parts = parts
         self._store = store
-        self.beyond: dict[Queue, dict[QueueLink, None]] = {}
-        """Links into topics that wait for room in the queue of another node or remote, by that queue."""
 
     def room_for(self, link: QueueLink) -> int:
         """How many entries the link's target accepts now."""
@@ -100,15 +101,13 @@ class Handing:
         if link.dead_needs and not parts.dead_lettering.has_room_for_dead_letter(link.dead_needs):
             parts.links.wait_for_room(link)
             return 0
-        if target.config.durable and (parts.disk.takes_nothing or not self._fits_disk(link.needs)):
+        if target.config.durable and (parts.disk.takes_nothing or not self._fits_disk(link.disk_needs)):
             parts.links.wait_for_room(link)
             return 0
         most = TAKEN_COUNT
         if isinstance(target, Topic):
-            if parts.spreading.learns(target):
+            if parts.spreading.learns(target) or self._waits_beyond(link):
                 parts.links.wait_for_room(link)
-                return 0
-            if self._waits_beyond(link):
                 return 0
             most = max(1, min(most, ASKED_MAX // max(1, target.asked_most)))
         room = target.room(most) if not link.needs or target.fits(link.needs) else 0
@@ -122,23 +121,17 @@ class Handing:
         self._parts.memory.waiting.pop(link, None)
         self._parts.links.waiting_for_space.pop(link, None)
         self._parts.links.refills.pop(link, None)
-        self._wait_beyond(link, None)
-
-    def _wait_beyond(self, link: QueueLink, queue: Queue | None) -> None:
-        """The link waits for room in that queue of another node or remote; None: in none."""
-        if link.beyond is not None:
-            del self.beyond[link.beyond][link]
-            self.beyond = {full: links for full, links in self.beyond.items() if links}
-        link.beyond = queue
-        if queue is not None:
-            self.beyond.setdefault(queue, {})[link] = None
+        link.beyond = None
 
     def _waits_beyond(self, link: QueueLink) -> bool:
-        queue = link.beyond
-        if queue is not None and (queue.fits(link.needs) or not self._parts.catalog.has(queue)):
-            self._wait_beyond(link, None)
-        link.starved = link.beyond is not None
-        return link.starved
+        """Whether another node's queue has no room yet for a copy of what the link brings. It is asked again after each
+        commit: what leaves that queue is in one."""
+        if link.beyond is None:
+            return False
+        queue, until = link.beyond
+        if queue.fits(link.needs) or not self._parts.catalog.has(queue) or self._parts.clock.now >= until:
+            link.beyond = None
+        return link.beyond is not None
 
     def _fits_disk(self, size: int) -> bool:
         return not size or self._parts.room.has(size + ENTRY_OVERHEAD)
@@ -157,7 +150,7 @@ class Handing:
         turn.decided.append(effect)
         turn.changes += 1
         cursor.queue.work.urgent = True
-        link.needs = link.dead_needs = 0
+        link.needs = link.disk_needs = link.dead_needs = 0
         target = link.target
         for sequence, value in taken:
             if target is None or not self._hand_one(link, target, moving, value):
@@ -210,7 +203,7 @@ class Handing:
             return False
         gathered = Gathered(link.windows)
         moving = Moving([], gathered=gathered)
-        link.needs = link.dead_needs = 0
+        link.needs = link.disk_needs = link.dead_needs = 0
         self._end_windows(link, target, moving, gathered, known_ms)
         if not gathered.changes:
             return False
@@ -286,29 +279,20 @@ class Handing:
             target.reserved += 1
             target.reserved_bytes += size
             return True
-        if not self._fits_disk(len(found)):
-            link.needs = len(found)
+        branches = parts.spreading.branches(target, found) if isinstance(target, Topic) else NOWHERE
+        needed = len(found) + (len(found) + ENTRY_OVERHEAD) * len(branches)
+        if not self._fits_disk(needed):
+            link.disk_needs = needed
             parts.links.wait_for_room(link)
             return False
-        if isinstance(target, Topic):
-            branches = parts.spreading.branches(target, found)
-            without_room = parts.spreading.full(branches, size)
-            if without_room is not None:
-                link.needs = size
-                self._wait_beyond(link, without_room)
-                return False
-            copies = len(found) * (1 + len(branches))
-            if not self._fits_disk(copies):
-                link.needs = copies
+        if isinstance(target, Topic):  # listeners get it once it is stored
+            full_queue = parts.spreading.full(branches, size)
+            if full_queue is not None:
+                link.needs, link.beyond = size, (full_queue, parts.clock.now + BEYOND_S)
                 parts.links.wait_for_room(link)
                 return False
             parts.spreading.spread(target, branches, found)
-            held = target.hold(found)
-            if held is None:
-                sequence = target.store(found, size)
-                moving.posts.append((found, size))
-            else:
-                sequence = held  # its listeners get it when it is due
+            sequence = target.append_now(found, size)
         else:
             if link.node is not None:
                 identity = parts.identities.next(link.node)
@@ -384,10 +368,7 @@ class Handing:
         while moving.posts:
             value, size = moving.posts[0]
             if target is not None and self._parts.catalog.has(target):
-                if isinstance(target, Topic):
-                    target.tell_behind(value, size)
-                else:
-                    target.append(value, size)
+                target.append(value, size)
             self._drop_post(moving)
 
     @staticmethod

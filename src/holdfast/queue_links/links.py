@@ -43,15 +43,17 @@ class QueueLinks:
     this turn; `windowed`: those whose steps have windows, each with whether some are over and have to wait."""
 
     def __init__(
-        self, parts: HandingParts, store: Tables, rng: Random, *, is_stopping: Callable[[], bool], run: Run
-    ) -> None:
-        """`run`: runs a link's work, so that a failure only pauses that link."""
+        self, parts: HandingParts, store: Tables, rng: Random, *,
+        is_stopping: Callable[[], bool], run: Run, rests: Callable[[object], bool],
+    ) -> None:  # fmt: skip
+        """`run`: runs a link's work, so that a failure only pauses that link; `rests`: whether it is paused."""
         self._parts = parts
         self._run = run
         self._config = parts.config
         self._catalog = parts.catalog
         self._rng = rng
         self._is_stopping = is_stopping
+        self._rests = rests
         self._handing = Handing(parts, store)
         self._ends = LinkEnds(parts.config, parts.catalog, parts.forwarding, parts.remote_queues, store)
         self.leftovers = Leftovers(parts.turns, store)
@@ -246,7 +248,7 @@ class QueueLinks:
     # ------------------------------------------------------------------------------------------------ turn
 
     def _room_for(self, link: QueueLink) -> int:
-        return 0 if self._is_stopping() else self._handing.room_for(link)
+        return 0 if self._is_stopping() or self._rests(link) else self._handing.room_for(link)
 
     def _took(self, link: QueueLink) -> None:
         self.pending[link] = None
@@ -308,7 +310,7 @@ class QueueLinks:
 
     def room_may_be_back(self, target: Queue) -> None:
         """A queue has changed: links that wait for room there check again."""
-        for link in (*self.by_target.get(target, ()), *self._handing.beyond.get(target, ())):
+        for link in self.by_target.get(target, ()):
             if link.starved and self._handing.room_for(link):
                 link.cursor.queue.touch()
 
@@ -377,7 +379,7 @@ class QueueLinks:
             return "stopped"
         if link.target is None:
             return "no route"
-        return "no room" if link.starved or link.needs or link.dead_needs else "running"
+        return "no room" if link.starved or link.needs or link.disk_needs or link.dead_needs else "running"
 
 
 def _of_record(key: HostedName, row: QueueLinkRecord) -> LinkConfig:
