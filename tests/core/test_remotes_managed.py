@@ -186,6 +186,24 @@ def test_a_topic_of_other_nodes_goes_to_a_remote_too() -> None:
     assert bodies(broker.came["topic/flights"]) == ["1"]
 
 
+def test_a_node_of_the_network_that_has_the_name_of_a_remote_is_a_warning() -> None:
+    """Without a topology nobody knows it before."""
+    rig = Rig()
+    rig.brokers["mq"] = PlainBroker()
+    nodes = rig.graph("hub-far", "mq-far", hub={"remotes": (REMOTE,), "federation": (Entry("flights", "far"),)})
+    rig.run(5)
+    for node in nodes[1:]:
+        assert node.core is not None
+        node.core.bindings.add(Entry("flights", "far" if node.name == "mq" else "mq"))
+    rig.run(20)
+    core = nodes[0].core
+    assert core is not None
+    warned = [text for text in core.report.status("")["warnings"] if "remote mq" in text]
+    assert warned == [
+        "remote mq: a node of the network has this name, and gets no messages from here; rename the remote or the node"
+    ]
+
+
 def test_dynamic_entries_to_a_remote_are_refused() -> None:
     text = r"invalid mode 'dynamic' in federation of 'flights' over 'mq', a \[\[remote\]\], which has no bindings"
     with pytest.raises(ConfigError, match=text):

@@ -51,7 +51,7 @@ class Administration:
             parts.next_hops,
         )  # fmt: skip
         self.questions = WhereQuestions(here, clock, config.limits, neighbours, parts.identities)
-        remotes = RemoteStatus(clock, parts.remotes)
+        remotes = RemoteStatus(clock, parts.remotes, parts.forwarding.knows)
         self.warnings = Warnings(
             config.name, clock, parts.log, catalog=catalog, disk=parts.disk, descriptors=parts.descriptors,
             incidents=parts.incidents, neighbours=neighbours, routing=parts.routing, stores=parts.store_names,
