@@ -22,6 +22,8 @@ CAUGHT_BY: Final[dict[str, tuple[int, int]]] = {
     "settled-before-stored": (24, 50),
     "shown-before-stored": (10, 50),
     "producer-forgotten": (17, 50),
+    "run-noted-in-part": (10, 50),
+    "run-kept-in-vain": (7, 50),
     "bound-counts-leaving-twice": (8, 50),
     "redelivery-not-marked": (10, 50),
     "given-back-unmarked": (23, 50),
