@@ -5,7 +5,9 @@ line. Connections are made anew inside the client for `retry_s`; then the call f
 """
 
 from collections.abc import Generator
+from contextlib import closing
 from datetime import datetime
+from itertools import chain
 from typing import Any, Final
 
 from holdfast.client import Message
@@ -13,13 +15,24 @@ from holdfast.client.blocking import BlockingConnection
 from holdfast.client.errors import (
     AuthenticationFailed,
     ConnectionFailed,
+    DeliveryBroken,
     LinkError,
     LinkStolen,
     ManagementError,
     UndecodableMessage,
 )
-from holdfast.errors import ConfigError, HoldfastError
-from pyspark_holdfast.bus import Entry, Lease, NodeUnreachable, Position, QueueMadeAnew, ReaderFenced, Start, Window
+from holdfast.errors import ConfigError, HoldfastError, RemoteProtocolError
+from pyspark_holdfast.bus import (
+    LARGE_BYTES,
+    Entry,
+    Lease,
+    NodeUnreachable,
+    Position,
+    QueueMadeAnew,
+    ReaderFenced,
+    Start,
+    Window,
+)
 from pyspark_holdfast.options import SourceOptions
 
 MANAGE_LIMIT_S: Final = 30.0
@@ -28,8 +41,15 @@ QUEUE: Final = "holdfast:queue"
 SUBSCRIPTION: Final = "holdfast:subscription"
 NOT_IMPLEMENTED: Final = 501
 
+ROW_BYTES_MAX: Final = (1 << 31) - 1
+"""A message with more bytes is no row: Arrow holds no value of 2 GiB."""
+
+BREAKS_MAX: Final = 3
+"""How often a connection may break in the middle of a large message of a range."""
+
 _NEWER_HOLDER: Final = "newer holder"
 _ILLEGAL_STATE: Final = "amqp:illegal-state"
+_TOO_LARGE: Final = "amqp:link:message-size-exceeded"
 
 
 class NodeLink:
@@ -237,8 +257,12 @@ class NodeBus:
     # ------------------------------------------------------------------------------------------------ reading
 
     def entries(self, start: int, end: int, lease: Lease | None) -> Generator[Entry, None, None]:
+        is_large, breaks = False, 0
         while start < end:
             try:
+                if is_large:
+                    start, is_large = (yield from self._large(start, end, lease)), False
+                    continue
                 for entries in self._read(start, end, lease):
                     yield from entries
                     start = entries[-1].sequence + 1
@@ -248,13 +272,47 @@ class NodeBus:
                     raise HoldfastError(f"at {self._options.url}: {error.description}: it cannot be told") from error
                 yield Entry(error.sequence, error.enqueued_ms, Message(), (error.payload, error.description))
                 start = error.sequence + 1
-            except (LinkError, ConnectionFailed) as error:
+            except DeliveryBroken as error:
+                breaks += 1
+                if breaks > BREAKS_MAX:
+                    raise self._told(error) from error
+            except LinkError as error:
+                if error.condition != _TOO_LARGE:
+                    raise self._told(error) from error
+                is_large = True  # it is the next: what lies before it has come
+            except ConnectionFailed as error:
                 raise self._told(error) from error
+
+    def _large(self, start: int, end: int, lease: Lease | None) -> Generator[Entry, None, int]:
+        """The first entry of that range, which is too large to be read with others; returns where to go on."""
+        held = (None, None, None) if lease is None else lease
+        bytes_max = max(self._options.message_bytes_max or ROW_BYTES_MAX, LARGE_BYTES)
+        with closing(self._link.connected().read_first(self._options.address, start, end, *held)) as found:
+            for sequence, enqueued_ms, parts in found:
+                if sequence < start:
+                    raise HoldfastError(f"{self._where()}: a message behind {start} has no sequence: it cannot be told")
+                begun, size = [], 0
+                for part in parts:
+                    begun.append(part)
+                    size += len(part)
+                    if size > bytes_max:
+                        reason = f"it has more than {bytes_max} bytes"
+                        yield Entry(sequence, enqueued_ms, Message(), (chain(begun, parts), reason))
+                        return sequence + 1
+                payload = b"".join(begun)
+                del begun
+                try:
+                    yield Entry(sequence, enqueued_ms, Message.decode(payload))
+                except RemoteProtocolError as error:
+                    yield Entry(sequence, enqueued_ms, Message(), (payload, error.description))
+                return sequence + 1
+        return end
 
     def _read(self, start: int, end: int, lease: Lease | None) -> Generator[list[Entry], None, None]:
         held = (None, None, None) if lease is None else lease
         before = 0
-        for entries in self._link.connected().read_range(self._options.address, start, end, *held):
+        connection = self._link.connected()
+        for entries in connection.read_range(self._options.address, start, end, *held, message_bytes_max=LARGE_BYTES):
             found = [Entry(*entry) for entry in entries]
             for entry in found:
                 assert entry.sequence > before, "a range came out of order"
