@@ -29,7 +29,7 @@ from pyspark_holdfast.checkpoint import Checkpoint, SinkLog, batches_in
 from pyspark_holdfast.fleet import PATIENCE_S, QUEUE_S, Fleet
 from pyspark_holdfast.leftovers import Leftovers
 from pyspark_holdfast.members import Member, NodePart
-from pyspark_holdfast.offsets import FORMER, Offset, Part, Place, offset_of, shown
+from pyspark_holdfast.offsets import FORMER, Offset, Part, Place, offset_of, part_between, shown
 from pyspark_holdfast.ranges import NodeTask, QueueRange, tasks_of
 from pyspark_holdfast.reading import Reading, Source
 
@@ -131,6 +131,7 @@ class HoldfastStreamReader(Reading, DataSourceStreamReader, SupportsTriggerAvail
                 f"option 'checkpoint': {self._checkpoint.path} does not hold the batch that ends at {at}; give "
                 "this query's own checkpointLocation"
             )
+        self._checkpoint.sync_plan()  # before any effect: planned anew after a power loss, it could be another batch
         self._opened()
         first, last, members = self._needed(self._parsed(start), self._parsed(end))
         ranges: dict[tuple[int, str], list[QueueRange]] = {}
@@ -169,7 +170,7 @@ class HoldfastStreamReader(Reading, DataSourceStreamReader, SupportsTriggerAvail
     # ---------------------------------------------------------------------------------------------- releasing
 
     def _release(self) -> None:
-        """What the checkpoint has proven beyond a node's place: synced, then released."""
+        """What the checkpoint has proven: synced, then released where it is beyond a node's place."""
         proven = self._checkpoint.proven()
         if proven is None:
             return
@@ -178,14 +179,15 @@ class HoldfastStreamReader(Reading, DataSourceStreamReader, SupportsTriggerAvail
         left = self._leftovers.after(proven.batch, proven.lines)
         for key, member in members.items():
             place = self._checkpoint.place(proven.lines, key, member.uuid)
-            if place is not None and key in left and left[key].queue == place.queue:
-                place = place._replace(seq=min(place.seq, *(begin for begin, _ in left[key].ranges)))
-            if place is not None and self._belonging.is_of(place, member) and place.seq > member.advanced:
+            if place is None:
+                continue
+            place = place.before(left.get(key))
+            if self._belonging.is_of(place, member) and place.seq > member.advanced:
                 moved[key] = place
+        released = {key: Place(member.uuid, member.advanced) for key, member in members.items()}
+        self._checkpoint.make_durable(proven, released)  # whatever moved: the next batch is planned on top of it
         if not moved:
             return
-        released = {key: Place(members[key].uuid, members[key].advanced) for key in moved}
-        self._checkpoint.make_durable(proven, released)
 
         def advance(member: Member) -> int:
             member.advanced = member.bus.advance(member.lease, moved[member.key].seq)
@@ -257,7 +259,7 @@ class HoldfastStreamReader(Reading, DataSourceStreamReader, SupportsTriggerAvail
         batch = batches_in(self._checkpoint.path / "offsets")[-1]
         while True:
             placed, first, last = self._placed(), self._named(first), self._named(last)
-            left = self._leftovers.of(batch)
+            left = self._leftovers.of_plan(batch, first, last)
             keys = [key for key, place in last.places.items() if first.places.get(key) != place or key in last.again]
             missing = [key for key in keys if key not in placed and key not in left]
             if not missing:
@@ -287,11 +289,10 @@ class HoldfastStreamReader(Reading, DataSourceStreamReader, SupportsTriggerAvail
             return True
         parts: dict[str, Part] = {}
         for key in missing:
-            start, end = first.places.get(key), last.places[key]
-            if start is None or start.queue != end.queue:
+            part = part_between(first, last, key)
+            if part is None:
                 return False
-            own = Part(end.queue, ((start.seq, end.seq),) if start.seq < end.seq else ())
-            parts[key] = own.joined(last.again[key]) if key in last.again else own
+            parts[key] = part
         self._leftovers.leave(batch, parts)
         for key in parts:
             log.warning("batch %d leaves out %s, whose node is away; a later batch has it", batch, shown(key))
