@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,7 @@ from pipeline.fake_bus import FakeBus, FakeDataSource, FakeNode, FakeQueue
 from pipeline.mini_spark import Died, MiniSpark
 from pipeline.settled import LIMIT_S, SettledFleet
 from pyspark_holdfast import fleet, members, stream
-from pyspark_holdfast.bus import Bus, Node, NodeUnreachable, Position, Start
+from pyspark_holdfast.bus import Bus, Node, NodeUnreachable, Position, Start, Window
 from pyspark_holdfast.checkpoint import SinkLog
 from pyspark_holdfast.offsets import key_of, offset_of
 from pyspark_holdfast.options import SourceOptions
@@ -295,6 +296,32 @@ def test_a_batch_has_no_more_bytes_than_its_limit(tmp_path: Path) -> None:
     for log in SinkLog(query.out).batches().values():
         rows = [row for file in SinkLog(query.out).files_of(log) for row in json.loads(file.read_text())]
         assert 0 < sum(len(str(sequence)) for _, _, sequence in rows) <= 50
+
+
+def test_a_node_that_goes_while_bytes_are_counted_is_left_to_a_later_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between two rounds, in which what one queue leaves of its share goes to the others."""
+    one, other = queue(tmp_path, "a", "x"), queue(tmp_path, "b", "x")
+    one.put(50)
+    other.put(50)
+    query = Query(tmp_path, "ab", 1_000)
+    query.options["maxBytesPerTrigger"] = "61"
+    real, asked = FakeBus.measure, 0
+
+    def measure(bus: FakeBus, *arguments: Any) -> Window:
+        nonlocal asked
+        asked += 1
+        if asked == 2:
+            query.away.add("b")
+        return real(bus, *arguments)
+
+    monkeypatch.setattr(FakeBus, "measure", measure)
+    query.run()
+    assert asked > 2 and set(written(query)) == {"a/x"}
+    query.away.clear()
+    query.run()
+    assert written(query) == all_of(("a/x", 50), ("b/x", 50))
 
 
 def test_with_too_little_for_a_batch_it_waits_for_a_bounded_time(

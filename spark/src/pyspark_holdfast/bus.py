@@ -110,6 +110,10 @@ class Bus(Protocol):
 class Node(Protocol):
     """One reader's way to one node, over one connection; one thread at a time may call it and its queues."""
 
+    @property
+    def answered_at(self) -> float:
+        """When it answered the last request, in steady seconds; any thread may ask."""
+
     def name(self) -> str:
         """The node's name, with the virtual host before it where the URL names one: `HOST@NODE`."""
 

@@ -4,6 +4,7 @@ Rules of this file: nothing starts before the first call; what the node says bec
 line. Connections are made anew inside the client for `retry_s`; then the call fails, and with it the query.
 """
 
+import time
 from collections.abc import Generator
 from contextlib import closing
 from datetime import datetime
@@ -63,6 +64,7 @@ class NodeLink:
         self._retry_s = options.retry_s if retry_s is None else retry_s
         self.limit_s = max(manage_limit_s, self._retry_s)
         """The time limit of a request: within it the client asks anew by itself."""
+        self.answered_at = 0.0
         self._connection: BlockingConnection | None = None
         self._closed = False
 
@@ -85,6 +87,12 @@ class NodeLink:
         vhost = self.options.url.vhost
         return name if vhost is None else f"{vhost}@{name}"
 
+    def request(self, operation: str, type: str, name: str | None, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Raises ConnectionFailed, ManagementError."""
+        answer = self.connected().manage(operation, type, name, arguments, limit_s=self.limit_s)
+        self.answered_at = time.monotonic()
+        return answer
+
     def queues(self) -> list[str]:
         """The names of the node's ordinary queues that this user may read, in order."""
         found: list[str] = []
@@ -92,7 +100,7 @@ class NodeLink:
         where = f"queues at {self.options.url}"
         try:
             while True:
-                told = self.connected().manage("QUERY", QUEUE, "", asked, limit_s=self.limit_s)
+                told = self.request("QUERY", QUEUE, "", asked)
                 found += [str(row["name"]) for row in told["queues"]]
                 before = asked
                 if told["more"] and "offset" in told:  # a user who is no administrator
@@ -210,9 +218,7 @@ class NodeBus:
         numbers = [number for one in ranges for number in one]
         told = {"queue": self._options.address, "queue_uuid": lease.queue_uuid, "ranges": numbers}
         try:
-            answer = self._link.connected().manage(
-                "GAPS", SUBSCRIPTION, lease.subscription, told, limit_s=self._link.limit_s
-            )
+            answer = self._link.request("GAPS", SUBSCRIPTION, lease.subscription, told)
         except ManagementError as error:
             if error.code == NOT_IMPLEMENTED:  # a node of an earlier version
                 return 0, 0
@@ -233,7 +239,7 @@ class NodeBus:
     def _manage(self, operation: str, type: str, name: str | None, arguments: dict[str, Any]) -> dict[str, Any]:
         """One request."""
         try:
-            return self._link.connected().manage(operation, type, name, arguments, limit_s=self._link.limit_s)
+            return self._link.request(operation, type, name, arguments)
         except (ManagementError, ConnectionFailed) as error:
             raise self._told(error) from error
 

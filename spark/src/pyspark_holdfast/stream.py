@@ -26,7 +26,7 @@ from pyspark_holdfast.admission import Request, turned, within_aim, within_bytes
 from pyspark_holdfast.belonging import Belonging
 from pyspark_holdfast.bus import NodeUnreachable, QueueMadeAnew, Window
 from pyspark_holdfast.checkpoint import Checkpoint, SinkLog, batches_in
-from pyspark_holdfast.fleet import PATIENCE_S, QUEUE_S, Fleet
+from pyspark_holdfast.fleet import Fleet
 from pyspark_holdfast.leftovers import Leftovers
 from pyspark_holdfast.members import Member, NodePart
 from pyspark_holdfast.offsets import FORMER, Offset, Part, Place, offset_of, part_between, shown
@@ -206,7 +206,12 @@ class HoldfastStreamReader(Reading, DataSourceStreamReader, SupportsTriggerAvail
                 own = options.at(url)
                 self._parts.append(NodePart(own, self._source.node(own)))
             names = {number: str(url) for number, url in enumerate(options.urls)}
-            self._fleet = Fleet(names, all_needed=options.on_node_away == "fail")
+            parts = self._parts
+            self._fleet = Fleet(
+                names,
+                all_needed=options.on_node_away == "fail",
+                answered_at=lambda number: parts[number].node.answered_at,
+            )
         return self._fleet
 
     def _opened(self, wait_s: float = 0.0) -> dict[str, Member]:
@@ -217,7 +222,6 @@ class HoldfastStreamReader(Reading, DataSourceStreamReader, SupportsTriggerAvail
             for part in self._parts:
                 part.has_begun = True
         fleet.each({number: part.opened for number, part in enumerate(self._parts)}, wait_s=wait_s)
-        fleet.patience_s = PATIENCE_S + QUEUE_S * max(len(part.members) for part in self._parts)
         return self._members()
 
     def _members(self) -> dict[str, Member]:
@@ -361,6 +365,8 @@ class HoldfastStreamReader(Reading, DataSourceStreamReader, SupportsTriggerAvail
         # What the batch before left out is in our offset at once: another source's batch lets its files go.
         is_new = bool(again) or left != first.left
         for key, end in ends.items():
+            if key not in members:  # its node went away while others were asked again
+                continue
             if self._targets is not None:
                 if key not in self._targets:  # it came after the run had begun
                     continue
