@@ -531,6 +531,20 @@ def test_two_urls_of_one_node_are_refused(tmp_path: Path) -> None:
         query.run()
 
 
+def test_so_many_queues_that_their_offsets_would_fill_the_driver_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(members, "QUEUES_IN_ALL_MAX", 3)
+    for node, name in ("ax", "ay", "bx", "by"):
+        queue(tmp_path, node, name).put(1)
+    query = Query(tmp_path, "ab", 100)
+    with pytest.raises(ConfigError, match="options 'url' and 'address' mean 4 queues; expected at most 3 in all"):
+        query.run()
+    query.options["address"] = "x"
+    query.run()
+    assert written(query) == all_of(("a/x", 1), ("b/x", 1))
+
+
 def test_sources_of_one_query_find_their_places_by_themselves(tmp_path: Path) -> None:
     """Two under one name, and one of another name, in any order; each releases its own."""
     queues = {name: queue(tmp_path, "a", name) for name in "xyz"}

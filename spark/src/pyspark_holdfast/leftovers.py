@@ -7,10 +7,10 @@ the files of its predecessor say; then they are of no more use.
 
 import hashlib
 import json
-import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
+from uuid import uuid4
 
 from holdfast.durable import sync_file
 from holdfast.errors import ConfigError, StorageError
@@ -72,7 +72,7 @@ class Leftovers:
             self._directory.mkdir(parents=True, exist_ok=True)
             for key, part in parts.items():
                 file = self._file(batch, key)
-                new = file.with_name(f".{file.name}.{os.getpid()}")
+                new = file.with_name(f".{file.name}.{uuid4().hex}")
                 told = {"sub": self._subscription, "key": key, "part": part.json()}
                 new.write_text(json.dumps(told), encoding="utf-8")
                 sync_file(new)

@@ -28,7 +28,7 @@ from pyspark_holdfast.bus import NodeUnreachable, QueueMadeAnew, Window
 from pyspark_holdfast.checkpoint import Checkpoint, SinkLog, batches_in
 from pyspark_holdfast.fleet import Fleet
 from pyspark_holdfast.leftovers import Leftovers
-from pyspark_holdfast.members import Member, NodePart
+from pyspark_holdfast.members import Member, NodePart, placed
 from pyspark_holdfast.offsets import FORMER, Offset, Part, Place, offset_of, part_between, shown
 from pyspark_holdfast.ranges import NodeTask, QueueRange, tasks_of
 from pyspark_holdfast.reading import Reading, Source
@@ -204,7 +204,7 @@ class HoldfastStreamReader(Reading, DataSourceStreamReader, SupportsTriggerAvail
             options = self.options
             for url in options.urls:
                 own = options.at(url)
-                self._parts.append(NodePart(own, self._source.node(own)))
+                self._parts.append(NodePart(own, self._source.node(own), len(self._parts)))
             names = {number: str(url) for number, url in enumerate(options.urls)}
             parts = self._parts
             self._fleet = Fleet(
@@ -230,25 +230,15 @@ class HoldfastStreamReader(Reading, DataSourceStreamReader, SupportsTriggerAvail
 
     def _placed(self) -> dict[str, tuple[int, Member]]:
         away = {} if self._fleet is None else self._fleet.away
-        found: dict[str, tuple[int, Member]] = {}
-        for number, part in enumerate(self._parts):
-            for key, member in part.members.items() if number not in away else ():
-                if key in found:
-                    urls = self.options.urls
-                    raise ConfigError(
-                        f"option 'url': {urls[found[key][0]]} and {urls[number]} both reach {shown(key)}; give one of "
-                        "them, or name their virtual hosts"
-                    )
-                found[key] = number, member
-        return found
+        return placed([part for number, part in enumerate(self._parts) if number not in away])
 
     def _each_member(self, members: Mapping[str, Member], call: Callable[[Member], T]) -> dict[str, T]:
         """What `call` returns for each, the nodes side by side; without those of nodes that go away over it."""
-        placed = self._placed()
+        there = self._placed()
         by_node: dict[int, list[Member]] = {}
         for key, member in members.items():
-            if key in placed:
-                by_node.setdefault(placed[key][0], []).append(member)
+            if key in there:
+                by_node.setdefault(there[key][0], []).append(member)
 
         def calls(some: list[Member]) -> dict[str, T]:
             return {member.key: call(member) for member in some}
@@ -262,12 +252,12 @@ class HoldfastStreamReader(Reading, DataSourceStreamReader, SupportsTriggerAvail
         until = time.monotonic() + self.options.retry_s
         batch = batches_in(self._checkpoint.path / "offsets")[-1]
         while True:
-            placed, first, last = self._placed(), self._named(first), self._named(last)
+            there, first, last = self._placed(), self._named(first), self._named(last)
             left = self._leftovers.of_plan(batch, first, last)
             keys = [key for key, place in last.places.items() if first.places.get(key) != place or key in last.again]
-            missing = [key for key in keys if key not in placed and key not in left]
+            missing = [key for key in keys if key not in there and key not in left]
             if not missing:
-                return first, last, {key: placed[key] for key in keys if key in placed and key not in left}
+                return first, last, {key: there[key] for key in keys if key in there and key not in left}
             assert self._fleet is not None
             away = self._fleet.away
             if not away:
@@ -276,7 +266,7 @@ class HoldfastStreamReader(Reading, DataSourceStreamReader, SupportsTriggerAvail
                     "the options url and address do not mean; give it again until this batch is done"
                 )
             if self._leaves(batch, first, last, missing):
-                return first, last, {key: placed[key] for key in keys if key in placed and key not in left}
+                return first, last, {key: there[key] for key in keys if key in there and key not in left}
             if time.monotonic() > until:
                 told = "; ".join(away.values())
                 raise NodeUnreachable(f"the batch that was begun reads {shown(missing[0])}, and nodes are away: {told}")
