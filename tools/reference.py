@@ -94,8 +94,8 @@ PAGES: Final[Mapping[str, Names]] = {
     },
     "holdfast.client.blocking": {
         "BlockingConnection": (
-            "admin", "close", "manage", "node", "open", "read_range", "receiver", "reply", "request", "send", "sender",
-            "transaction",
+            "admin", "close", "manage", "node", "open", "read_first", "read_range", "receiver", "reply", "request",
+            "send", "sender", "transaction",
         ),
         "BlockingSender": ("close", "last_number", "missing", "next_number", "send"),
         "BlockingReceiver": ("batch", "close", "ended"),
@@ -103,6 +103,7 @@ PAGES: Final[Mapping[str, Names]] = {
         "BlockingTransaction": ("accept", "commit", "reject", "release", "rollback", "send", "submit"),
         "BlockingAdministration": _ADMINISTRATION,
         "Entry": None,
+        "LargeEntry": None,
     },
     "holdfast.errors": {
         "HoldfastError": None,

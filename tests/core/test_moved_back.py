@@ -35,7 +35,8 @@ def test_a_subscription_made_while_a_message_moves_does_not_lose_it(how: str) ->
     there = "$dead-letters" if how == "rejected" else "other"
     assert node.bodies("work") == ["1"] and (there not in node.core.catalog.queues or not node.bodies(there))  # type: ignore[union-attr]
     fill(rig, client, 1, first=2)
-    done(other, "ADVANCE", "subscription", "s", queue="work", queue_uuid=uuid, lease_epoch=1, sequence=3)
+    epoch = node.queue("work").named["s"].lease_epoch
+    done(other, "ADVANCE", "subscription", "s", queue="work", queue_uuid=uuid, lease_epoch=epoch, sequence=3)
     rig.run(3)
     assert node.bodies("work") == ["1", "2"], "nobody has had them"
     node.crash()

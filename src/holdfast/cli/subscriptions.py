@@ -22,7 +22,7 @@ columns:
   advanced     sequence number below which it has finished everything
   head         the lowest that it has still to finish
   tail         the one that the queue's next message gets: head = tail means that all is read
-  lease_epoch  how often a reader by sequence has opened it; only the latest may read"""
+  lease_epoch  grows each time a reader by sequence opens it; only the latest may read"""
 
 
 def add(verbs: "Verbs[argparse.ArgumentParser]") -> None:

@@ -89,7 +89,7 @@ class Administration:
                 self.report, self.questions, parts.routing, reload, parts.node_drain, self.view, catalog,
                 parts.forwarding, parts.departures,
             ),
-            SubscriptionOperations(catalog, parts.resume),
+            SubscriptionOperations(catalog, parts.resume, clock),
             QueueOperations(
                 catalog, parts.links, parts.turns, self.queue_status, resume=parts.resume, jobs=parts.jobs,
                 departures=parts.departures, forwarding=parts.forwarding, destination=parts.destination,

@@ -220,11 +220,11 @@ def _offered_on_its_way_out(original: Function) -> Function:
 
 
 def _read_fence_skipped(original: Function) -> Function:
-    """A replaced reader goes on reading if its lease is not the first."""
+    """The reader that was replaced last goes on reading."""
 
     def _check_lease(queue: Any, held: list[Any]) -> None:
         cursor = queue.named.get(str(held[0]))
-        if cursor is None or held[2] != cursor.lease_epoch - 1 or held[2] < 2:
+        if cursor is None or held[2] != cursor.lease_epoch - 1:
             original(queue, held)
 
     return _check_lease
@@ -233,7 +233,7 @@ def _read_fence_skipped(original: Function) -> Function:
 QUEUE_CANARIES = (
     Canary(
         name="read-fence-skipped",
-        sentence="A range is read under the lease before the last, once there were several.",
+        sentence="A range is read under the lease before the last.",
         target="endpoints.attaching.consumer_attach:_check_lease",
         signature="(queue: holdfast.broker.queue.Queue, held: list[typing.Any]) -> None",
         broken=_read_fence_skipped,

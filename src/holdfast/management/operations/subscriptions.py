@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from holdfast.amqp.wire.types import Ulong
 from holdfast.broker import backlogs
-from holdfast.broker.beginnings import beginning
+from holdfast.broker.beginnings import beginning, put_back
 from holdfast.broker.cursors.cursor import Cursor
 from holdfast.broker.cursors.shown import LINK_PREFIX
 from holdfast.broker.entries.address import split_topic
@@ -18,6 +18,7 @@ from holdfast.broker.queue import Queue
 from holdfast.broker.stored.bounds import Bounds
 from holdfast.broker.topic import Topic
 from holdfast.endpoints.resumption.resume import Resumption
+from holdfast.engine.clock import Clock
 from holdfast.entity_types import SUBSCRIPTION
 from holdfast.errors import ConfigError
 from holdfast.management.operations import changes
@@ -101,9 +102,12 @@ def _identity(key: tuple[Queue, str]) -> str:
 class SubscriptionOperations:
     """Opens, reads, advances and deletes subscriptions."""
 
-    def __init__(self, catalog: Catalog, resume: Resumption) -> None:
+    def __init__(self, catalog: Catalog, resume: Resumption, clock: Clock) -> None:
         self._catalog = catalog
         self._resume = resume
+        self._clock = clock
+        self._epoch = 0
+        """The highest lease epoch that was given since the node's start."""
 
     def register(self, table: Table) -> None:
         needs, one, held = Rights.of_subscription, ("queue", "queue_uuid"), ("queue", "queue_uuid", "lease_epoch")
@@ -185,9 +189,16 @@ class SubscriptionOperations:
             status = 201
         elif cursor.mode != mode:
             raise Refused(409, f"subscription {name!r} is there as {cursor.mode}")
-        cursor.lease_epoch += 1
+        cursor.lease_epoch = self._epoch_after(cursor.lease_epoch)
         queue.dirty(cursor)
         return Answer(status, "OK", _subscription_map(queue, cursor), stored=True)
+
+    def _epoch_after(self, before: int) -> int:
+        """Of a new opening. The first one's is of the clock: a subscription of that name may have been deleted, and its
+        reader live on."""
+        epoch = before + 1 if before else max(self._epoch + 1, self._clock.wall_ms)
+        self._epoch = max(self._epoch, epoch)
+        return epoch
 
     def read(self, host: str, name: str, arguments: dict[str, Any]) -> Answer:
         queue, cursor = self._subscription(host, name, arguments)
@@ -217,7 +228,9 @@ class SubscriptionOperations:
         if not isinstance(exact, bool):
             raise Refused(400, f"invalid value {exact!r} for exact; expected true or false")
         end = queue.visible
-        tail = Ulong(max(start, end))
+        if start > end:
+            raise Refused(412, put_back(queue.name, start, end))
+        tail = Ulong(end)
         if exact:
             found = measured(queue, start, messages_max, bytes_max)
             told = {"messages": Ulong(found.messages), "bytes": Ulong(found.bytes), "more": found.more}
@@ -227,7 +240,7 @@ class SubscriptionOperations:
             end = min(end, start + messages_max)
             if average and queue.bytes_held > bytes_max:
                 end = min(end, start + max(1, bytes_max // average))
-        return Answer(200, "OK", {"end": Ulong(max(start, end)), "tail": tail, "average": Ulong(average)})
+        return Answer(200, "OK", {"end": Ulong(end), "tail": tail, "average": Ulong(average)})
 
     def gaps(self, host: str, name: str, arguments: dict[str, Any]) -> Answer:
         """Why there are no messages at the sequences of these ranges, as far as that is known."""
