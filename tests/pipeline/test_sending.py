@@ -12,9 +12,12 @@ pytest.importorskip("pyarrow")
 
 import pyarrow as pa
 
+from holdfast.amqp.wire.types import Int
 from holdfast.client import Accepted, Message, Outcome, Released, connect
 from holdfast.errors import ConfigError, HoldfastError
 from pyspark_holdfast import sending
+from pyspark_holdfast.bus import Entry
+from pyspark_holdfast.rows import record_batch
 from pyspark_holdfast.sending import check_numbers, send_partition
 from pyspark_holdfast.sink_options import SinkOptions, parse_sink_options
 from support.process import NodeProcess
@@ -143,8 +146,24 @@ async def test_a_mistake_in_a_row_names_it(start_node: StartNode) -> None:
 def test_a_time_that_is_none_names_its_rows() -> None:
     task = sending._Task(parse_sink_options({"url": "amqp://h:1", "address": "q"}), "p", 4, {}, knows=False)
     times = pa.array([0, 2**62], pa.timestamp("us", tz="UTC"))
-    with pytest.raises(ConfigError, match=r"^rows 1 to 2 of partition 4: .*; expected times of the years 1 to 9999$"):
+    with pytest.raises(ConfigError, match=r"^rows 1 to 2 of partition 4: .*; expected times of the years 1 to 9999, and"):
         task._rows_of(pa.RecordBatch.from_arrays([times], names=["created"]))
+
+
+async def test_a_map_with_a_key_twice_is_sent_as_the_json_beside_it_tells_it(start_node: StartNode) -> None:
+    """The keys of a map are text: 1 and "1" are one there."""
+    node = await start_node("hub")
+    twice = Message(data=[b"1"], application_properties={"1": "a", Int(1): "b"})
+    plain = Message(data=[b"2"], application_properties={"delay": 5})
+    rows = record_batch("in", [Entry(number, 5, Message.decode(m.encode())) for number, m in enumerate((twice, plain))])
+    assert await send(options_of(node), iter([rows])) == {"q": 2}
+    async with await connect(node.url) as connection:
+        receiver = await connection.receiver("q", start_sequence=1, end_sequence=3)
+        found = [delivery.message.application_properties async for delivery in receiver]
+    assert found == [twice.application_properties, plain.application_properties]
+    alone = rows.select(["body", "application_properties"])
+    with pytest.raises(ConfigError, match=r"^rows 1 to 2 of partition 0: .*1.*; expected .*each key of a map once$"):
+        await send(options_of(node), iter([alone]))
 
 
 FULL = """

@@ -20,7 +20,7 @@ from holdfast.client.outcomes import is_not_taken
 from holdfast.client.verbs.running import STALLED_S, STALLS, Progress, in_thread, telling_stalls
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.lines import say
-from pyspark_holdfast.outgoing import NOT_SENT, message_of_row
+from pyspark_holdfast.outgoing import counting, message_of_row
 from pyspark_holdfast.sink_options import SinkOptions
 from pyspark_holdfast.sink_state import Numbers
 
@@ -145,10 +145,10 @@ class _Task:
     def _rows_of(self, part: "RecordBatch") -> list[dict[str, Any]]:
         try:
             found: list[dict[str, Any]] = part.to_pylist(maps_as_pydicts="strict")
-        except (ValueError, OverflowError) as error:
+        except (KeyError, ValueError, OverflowError) as error:
             raise ConfigError(
-                f"rows {self._rows + 1} to {self._rows + part.num_rows} of partition {self._partition}: {error}; "
-                "expected times of the years 1 to 9999"
+                f"rows {self._rows + 1} to {self._rows + part.num_rows} of partition {self._partition}: "
+                f"{error.args[0]}; expected times of the years 1 to 9999, and each key of a map once"
             ) from None
         return found
 
@@ -289,7 +289,7 @@ async def _slices(batches: Iterable["RecordBatch"]) -> AsyncIterator["RecordBatc
     """The columns that are sent, of some rows at a time, in their order."""
     iterator = iter(batches)
     while (batch := await in_thread(next, iterator, None)) is not None:
-        wanted = batch.select([name for name in batch.schema.names if name not in NOT_SENT])
+        wanted = counting(batch)
         for start in range(0, batch.num_rows, ROWS_AT_ONCE):
             yield wanted.slice(start, ROWS_AT_ONCE)
             await asyncio.sleep(0)
