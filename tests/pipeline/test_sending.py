@@ -146,7 +146,9 @@ async def test_a_mistake_in_a_row_names_it(start_node: StartNode) -> None:
 def test_a_time_that_is_none_names_its_rows() -> None:
     task = sending._Task(parse_sink_options({"url": "amqp://h:1", "address": "q"}), "p", 4, {}, knows=False)
     times = pa.array([0, 2**62], pa.timestamp("us", tz="UTC"))
-    with pytest.raises(ConfigError, match=r"^rows 1 to 2 of partition 4: .*; expected times of the years 1 to 9999, and"):
+    with pytest.raises(
+        ConfigError, match=r"^rows 1 to 2 of partition 4: .*; expected times of the years 1 to 9999, and"
+    ):
         task._rows_of(pa.RecordBatch.from_arrays([times], names=["created"]))
 
 
