@@ -252,17 +252,17 @@ def _names(options: DeltaOptions, query: str) -> list[str]:
 
 
 def _has(options: DeltaOptions, table: Any, query: str, batch: int) -> bool:
-    """Whether the batch is there. A query computes again its last batch alone, and an id is that of one checkpoint: what
-    is there otherwise is another's. Raises ConfigError: the batch would be left out for good."""
+    """Whether the batch is there. A query computes its last batch again and no other, and an id is that of one
+    checkpoint: what is there otherwise is another's. Raises ConfigError: the batch would be left out for good."""
     if table.transaction_version(query) == batch:
         return True
     for name in _names(options, query):
         newest = table.transaction_version(name)
         if newest is not None and newest >= batch:
             raise ConfigError(
-                f"Delta table {options.uri} has batch {newest} of {name!r}, and the checkpoint gives {batch} next: it is "
-                "an older copy, or another query uses the name; use a new checkpoint, and another 'txnAppId' if you "
-                "name one"
+                f"Delta table {options.uri} has batch {newest} of {name!r}, and the checkpoint gives {batch} next: it "
+                "is an older copy, or another query uses the name; use a new checkpoint, and another 'txnAppId' if "
+                "you name one"
             )
     return False
 
