@@ -101,6 +101,10 @@ def test_a_mistake_names_file_and_key(tmp_path: Path, text: str, said: str) -> N
         (SOURCE + "max = 1\n" + PARQUET, "unknown option 'max'; expected one of url"),
         (SOURCE + BUS.replace('"out"', '"in"'), "the sink writes into queue 'in' at amqp://a:1, which the source"),
         (SOURCE + BUS.replace('address = "out"\n', ""), "the sink writes into queue 'in' at amqp://a:1, which the"),
+        (
+            SOURCE + BUS + '[[step]]\nfunction = "counted"\nkey = ["address"]\nwindow_s = 5\n',
+            "step 1, counted: the sink of messages knows a row by its place, and Spark gives them another order",
+        ),
         (SOURCE + PARQUET + '[[step]]\nfunction = "wash"\n', "step 1: no function 'wash'; expected module:name, or"),
         (SOURCE + PARQUET + '[[step]]\nfunction = "os:none"\n', "step 1: no function 'os:none' (module 'os' has no"),
         (SOURCE + PARQUET + '[[step]]\nfunction = "os:sep"\n', "step 1: 'os:sep' is no function"),

@@ -27,7 +27,7 @@ from pyspark_holdfast.postgresql import FORMAT as POSTGRESQL
 from pyspark_holdfast.postgresql import parse_postgresql_options, reach_table
 from pyspark_holdfast.queries import Progress, run_queries
 from pyspark_holdfast.sink_options import SinkOptions, parse_sink_options
-from pyspark_holdfast.steps import check_steps, through
+from pyspark_holdfast.steps import check_places, check_steps, through
 
 T = TypeVar("T")
 
@@ -79,6 +79,7 @@ def check_job(job: Job) -> SourceOptions:
         _of("sink", parse_delta_options, sink_options(job))
     if job.sink.format == "holdfast":
         sink = _of("sink", parse_sink_options, sink_options(job))
+        check_places(job.steps, by_column=sink.address is None)
         if sink.url in options.urls:
             _check_apart(options, sink)
     return options
