@@ -280,6 +280,35 @@ async def test_an_older_checkpoint_is_told_before_a_row_is_sent(start_node: Star
         await asyncio.to_thread(check_numbers, options, "p", {"q": {0: 7}})
 
 
+async def test_an_address_that_is_gone_ends_no_query_that_does_not_write_there(
+    start_node: StartNode, tmp_path: Path
+) -> None:
+    config = tmp_path / "full.toml"
+    config.write_text(FULL.format(data=tmp_path / "full.holdfast", when_full="block"))
+    node = await start_node("full", config=config)
+    options = parse_sink_options({"url": node.url})
+    await asyncio.to_thread(check_numbers, options, "p", {"gone": {0: 7, 1: 3}, "q": {0: 1}})
+    first = {"gone": 7, "q": 1}
+    for knows in (False, True):
+        rows = iter([batch(1, 2, address="q")])
+        assert await asyncio.to_thread(send_partition, options, "p", 0, first, rows, knows=knows) == {"q": 2}
+    with pytest.raises(HoldfastError, match="no queue 'gone'"):
+        await send(options, iter([batch(1, 2, address="gone")]))
+
+
+async def test_those_producers_are_asked_that_were_used_last(
+    start_node: StartNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not each that ever was: a node remembers so many of all programs together."""
+    node = await start_node("hub")
+    monkeypatch.setattr(sending, "CHECKED_MAX", 2)
+    numbers = {f"q{number}": {0: 1} for number in range(9)}
+    await asyncio.to_thread(check_numbers, parse_sink_options({"url": node.url}), "p", numbers)
+    async with await connect(node.url) as connection:
+        told = await connection.manage("QUERY", "holdfast:queue", "")
+    assert [row["name"] for row in told["queues"] if row["name"].startswith("q")] == ["q7", "q8"]
+
+
 async def test_a_node_that_is_not_there_is_told() -> None:
     options = parse_sink_options({"url": "amqp://127.0.0.1:1", "address": "q", "retrySeconds": "0"})
     with pytest.raises(HoldfastError, match=r"amqp://127\.0\.0\.1:1: .*refused"):

@@ -44,7 +44,8 @@ def test_numbers_go_on_behind_those_of_the_batch_before(tmp_path: Path) -> None:
     state.begin(1)
     state.end(plan, [Sent(0, {"a": 1}), Sent(7, {"a": 5})])
     checkpoint(tmp_path, 2)
-    assert SinkState(place, None).plan().numbers == {"a": {0: 5, 2: 2, 7: 6}, "b": {2: 3}}
+    numbers = SinkState(place, None).plan().numbers
+    assert numbers == {"a": {0: 5, 2: 2, 7: 6}, "b": {2: 3}} and [*numbers] == ["b", "a"], "the last used is the last"
 
 
 def test_a_batch_is_sent_again_with_its_own_numbers(tmp_path: Path) -> None:

@@ -35,6 +35,10 @@ ROWS_AT_ONCE: Final = 200
 """Rows that are made into messages before the connection has its turn."""
 ADDRESSES_MAX: Final = 100
 """Addresses that a task sends to."""
+CHECKED_MAX: Final = 1_000
+"""Producers that are asked for their numbers before a batch, those that were used last."""
+GONE: Final = ("amqp:not-found", "amqp:unauthorized-access", "amqp:not-allowed")
+"""Why a node refuses a link to a place to which no row of ours can go."""
 CHECKED_AT_ONCE: Final = 100
 """Producers that are asked for their numbers at the same time."""
 PAUSE_S: Final = 0.5
@@ -68,12 +72,14 @@ def check_numbers(options: SinkOptions, producer: str, numbers: Numbers) -> None
     older copy, and new rows would be dropped for known ones."""
     wanted = [(address, partition, number) for address, of in numbers.items() for partition, number in of.items()]
     if wanted:
-        asyncio.run(_check_numbers(options, producer, wanted))
+        asyncio.run(_check_numbers(options, producer, wanted[-CHECKED_MAX:]))
 
 
 async def _check_numbers(options: SinkOptions, producer: str, wanted: list[tuple[str, int, int]]) -> None:
     async def check(connection: Connection, address: str, partition: int, number: int) -> None:
-        sender = await connection.sender(address, producer=producer_name(producer, partition))
+        sender = await _unless_gone(connection, address, producer_name(producer, partition))
+        if sender is None:
+            return
         if sender.last_number >= number:
             raise ConfigError(
                 f"{_where(options, address)}: the node has number {sender.last_number} of producer "
@@ -88,6 +94,16 @@ async def _check_numbers(options: SinkOptions, producer: str, wanted: list[tuple
                 await asyncio.gather(*(check(connection, *one) for one in wanted[start : start + CHECKED_AT_ONCE]))
     except (LinkError, ConnectionFailed) as error:
         raise HoldfastError(f"{_where(options, wanted[0][0])}: {error}") from error
+
+
+async def _unless_gone(connection: Connection, address: str, producer: str) -> Sender | None:
+    """A sender that asks for a producer's numbers; None where the address is gone since they were used."""
+    try:
+        return await connection.sender(address, producer=producer)
+    except LinkError as error:
+        if error.condition in GONE:
+            return None
+        raise
 
 
 def _where(options: SinkOptions, address: str) -> str:
@@ -136,9 +152,10 @@ class _Task:
             if address not in self._outflows:
                 where, last = _where(self._options, address), self._first.get(address, 1) - 1
                 try:
-                    sender = await connection.sender(address, producer=self._producer)
-                    _check_fewer(where, sender, last)
-                    await sender.close()
+                    sender = await _unless_gone(connection, address, self._producer)
+                    if sender is not None:
+                        _check_fewer(where, sender, last)
+                        await sender.close()
                 except LinkError as error:
                     raise _told(where, self._producer, error) from error
 

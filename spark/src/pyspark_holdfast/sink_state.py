@@ -23,7 +23,8 @@ KEPT: Final = 2
 """Files of so many batches are kept: the newest, which may be sent again, and where its numbers begin."""
 
 Numbers = dict[str, dict[int, int]]
-"""The number that comes next, by address and partition; 1 of those that are not there."""
+"""The number that comes next, by address and partition; 1 of those that are not there. The addresses that were used
+last come last."""
 
 
 class Sent(NamedTuple):
@@ -93,7 +94,7 @@ class SinkState:
         numbers = {address: dict(of) for address, of in plan.numbers.items()}
         for partition, rows in sent:
             for address, count in rows.items():
-                of = numbers.setdefault(address, {})
+                of = numbers[address] = numbers.pop(address, {})  # what was used last comes last
                 of[partition] = of.get(partition, 1) + count
         if self._read(plan.batch) not in (None, (plan.producer, numbers)):
             raise ConfigError(
