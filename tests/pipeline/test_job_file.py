@@ -100,6 +100,7 @@ def test_a_mistake_names_file_and_key(tmp_path: Path, text: str, said: str) -> N
         (SOURCE.replace('subscription = "s"\n', "") + PARQUET, "source.subscription is missing; expected"),
         (SOURCE + "max = 1\n" + PARQUET, "unknown option 'max'; expected one of url"),
         (SOURCE + BUS.replace('"out"', '"in"'), "the sink writes into queue 'in' at amqp://a:1, which the source"),
+        (SOURCE + BUS.replace('"out"', '"in@localhost"'), "the sink writes into queue 'in@localhost' at amqp://a:1"),
         (SOURCE + BUS.replace('address = "out"\n', ""), "the sink writes into queue 'in' at amqp://a:1, which the"),
         (
             SOURCE + BUS + '[[step]]\nfunction = "counted"\nkey = ["address"]\nwindow_s = 5\n',
@@ -196,8 +197,8 @@ def test_where_a_job_stands(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-def at_node(tmp_path: Path, node: NodeProcess, sink: str) -> tuple[Job, SourceOptions]:
-    source = f'[source]\nurl = "{node.url}"\naddress = "in"\nsubscription = "s"\nretrySeconds = 0\n'
+def at_node(tmp_path: Path, urls: str, sink: str) -> tuple[Job, SourceOptions]:
+    source = f'[source]\nurl = "{urls}"\naddress = "in"\nsubscription = "s"\nretrySeconds = 0\n'
     job = read(tmp_path, f'checkpoint = "{tmp_path / "c"}"\n{source}[sink]\n{sink}\n')
     return job, check_job(job)
 
@@ -208,8 +209,8 @@ async def test_what_a_job_reads_and_writes_must_answer_before_spark_starts(
     node = await start_node("hub")
     other = node.url.replace("127.0.0.1", "localhost")
 
-    async def ask(sink: str) -> None:
-        await asyncio.to_thread(reach, *at_node(tmp_path, node, sink))
+    async def ask(sink: str, urls: str = node.url) -> None:
+        await asyncio.to_thread(reach, *at_node(tmp_path, urls, sink))
 
     bus = 'format = "holdfast"\nretrySeconds = 0\n'
     await ask(f'{bus}url = "{other}"\naddress = "out"')
@@ -219,6 +220,12 @@ async def test_what_a_job_reads_and_writes_must_answer_before_spark_starts(
         await ask(f'{bus}url = "amqp://127.0.0.1:1"\naddress = "out"')
     with pytest.raises(HoldfastError, match=r"^table t of PostgreSQL: .*refused"):
         await ask('format = "postgresql"\nurl = "postgresql://ann@127.0.0.1:1/x"\ntable = "t"')
+    # By its name, and where the source has more nodes, one of which is away.
+    for address, urls in (("in@hub", node.url), ("in@localhost", node.url), ("in", f"amqp://127.0.0.1:1,{node.url}")):
+        with pytest.raises(ConfigError, match=f"^the sink writes into queue '{address}' at {other}, which the source"):
+            await ask(f'{bus}url = "{other}"\naddress = "{address}"', urls)
+    await ask(f'{bus}url = "{other}"\naddress = "in@far"')
+    await ask(f'{bus}url = "{other}"\naddress = "out@hub"', f"amqp://127.0.0.1:1,{node.url}")
     await node.stop()
     with pytest.raises(NodeUnreachable, match=r"^source: amqp://127.0.0.1:"):
         await ask(f'format = "parquet"\npath = "{tmp_path / "table"}"')
