@@ -13,7 +13,8 @@ pytest.importorskip("pyarrow")
 import pyarrow as pa
 
 from holdfast.amqp.wire.types import Int
-from holdfast.client import Accepted, Message, Outcome, Released, connect
+from holdfast.client import Message, Released, connect
+from holdfast.client.send.pending import OnOutcome
 from holdfast.errors import ConfigError, HoldfastError
 from pyspark_holdfast import sending
 from pyspark_holdfast.bus import Entry
@@ -221,12 +222,20 @@ class Returning:
 
     def __init__(self) -> None:
         self.numbers: list[int] = []
+        self.accepted = 0
+        self._back: list[tuple[int, OnOutcome]] = []
 
-    async def submit(self, message: Message, *, number: int) -> "asyncio.Future[Outcome]":
-        future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-        future.set_result(Accepted() if number in self.numbers else Released())
+    async def post(self, message: Message, *, number: int, on_outcome: OnOutcome) -> None:
+        if number in self.numbers:
+            self.accepted += 1
+        else:
+            self._back.append((number, on_outcome))
         self.numbers.append(number)
-        return future
+
+    async def drain(self) -> None:
+        back, self._back = self._back, []
+        for number, on_outcome in back:
+            on_outcome(number, Released())
 
     async def close(self) -> None:
         return
@@ -242,9 +251,7 @@ async def test_messages_that_are_given_back_together_share_one_pause(monkeypatch
     monkeypatch.setattr(sending.asyncio, "sleep", sleep)
     sender = Returning()
     outflow = sending._Outflow(sender, "queue 'q'", 0, 1, None)  # type: ignore[arg-type]  # it has what is asked of one
-    for number in range(1, 6):
-        outflow._waiting.append((await sender.submit(Message(), number=number), Message(), number))
-        outflow.count += 1
+    await outflow.put([Message()] * 5)
     await outflow.end()
     assert sender.numbers == [1, 2, 3, 4, 5] * 2 and pauses == [sending.PAUSE_S]
 

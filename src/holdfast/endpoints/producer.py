@@ -29,6 +29,7 @@ from holdfast.custody.names.identity import Identities
 from holdfast.endpoints.addresses.dynamic_nodes import DynamicNodes
 from holdfast.endpoints.addresses.resolver import Resolver
 from holdfast.endpoints.admission import Admission, Offered, full_text
+from holdfast.endpoints.numbered_runs import NumberedRuns
 from holdfast.endpoints.overtaking import OVERTAKEN_MAX, OvertakingIntake, band_of
 from holdfast.endpoints.plain_runs import PlainRuns
 from holdfast.endpoints.publishers import Publishers
@@ -113,6 +114,7 @@ class ProducerLink(OvertakingIntake):
         self.producer = producer
         self._offered = Offered()
         self._plain = PlainRuns(parts.limits.annotation_bytes_max)
+        self._numbered = None if producer is None else NumberedRuns(producer)
         parts.links.producers_of(queue)[self] = None
 
     @property
@@ -226,15 +228,17 @@ class ProducerLink(OvertakingIntake):
         taken = 0
         if not (
             self.parked
-            or self.producer
             or self.destination
             or self.unknown
+            or (self.producer and queue.bands)  # what fits depends on the priorities of those before it
             or self._subject
             or self._tells_publisher
             or self._is_spread
             or parts.config.telemetry_messages
         ):
-            values = self._plain.values(payloads, parts.clock.wall_ms, run.message_format)
+            numbered = self._numbered
+            plain = payloads if numbered is None else numbered.unnumbered(payloads)
+            values = self._plain.values(plain, parts.clock.wall_ms, run.message_format)
             stored_bytes = sum([len(value) for value in values])
             size = stored_bytes - len(values) * entry.FIXED_BYTES
             lowest = PRIORITY_MOST if queue.bands is None else self._came(values)
@@ -249,6 +253,8 @@ class ProducerLink(OvertakingIntake):
                     self.peer.amqp.took(asked)
                 else:
                     queue.append_all(values, size)
+                if numbered is not None:
+                    numbered.stored(parts.turns.gathered, taken)
                 if not run.settled:
                     parts.turns.gathered.arrived_all(self, run.first_id, taken)
                 parts.links.refills[self] = None
