@@ -13,7 +13,7 @@ pytest.importorskip("pyarrow")
 import pyarrow as pa
 
 from holdfast.amqp.wire.types import Int
-from holdfast.client import Message, Released, connect
+from holdfast.client import Message, Released, Sender, connect
 from holdfast.client.send.pending import OnOutcome
 from holdfast.errors import ConfigError, HoldfastError
 from pyspark_holdfast import sending
@@ -254,6 +254,34 @@ async def test_messages_that_are_given_back_together_share_one_pause(monkeypatch
     await outflow.put([Message()] * 5)
     await outflow.end()
     assert sender.numbers == [1, 2, 3, 4, 5] * 2 and pauses == [sending.PAUSE_S]
+
+
+async def test_large_rows_are_sent_before_more_are_made_into_messages(
+    start_node: StartNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thousand of 5 MB for each of a hundred addresses would be more than a worker has."""
+    node = await start_node("hub")
+    monkeypatch.setattr(sending, "IN_DOUBT_BYTES_MAX", 100_000)
+    monkeypatch.setattr(sending, "BYTES_AT_ONCE", 25_000)
+    held: list[int] = []
+    post = Sender.post
+
+    async def posted(sender: Sender, message: Any, **more: Any) -> None:
+        in_doubt[sender] = [*in_doubt.get(sender, ()), message]
+        await post(sender, message, **more)
+        for one in in_doubt:
+            in_doubt[one] = in_doubt[one][len(in_doubt[one]) - one.in_doubt :]
+        held.append(sum(len(each.data[0]) for messages in in_doubt.values() for each in messages))
+
+    in_doubt: dict[Sender, list[Any]] = {}
+    monkeypatch.setattr(Sender, "post", posted)
+    told = {"body": [b"%10000d" % number for number in range(1, 51)], "address": ["a", "b"] * 25}
+    assert await send(parse_sink_options({"url": node.url}), iter([pa.RecordBatch.from_pydict(told)])) == {
+        "a": 25, "b": 25,
+    }  # fmt: skip
+    assert max(held) <= 100_000
+    assert await bodies(node, "a") + await bodies(node, "b") == [*range(1, 50, 2), *range(2, 51, 2)]
+    assert [part.num_rows for part in sending._cut(batch(1, 1))] == [1]
 
 
 async def test_fewer_rows_than_the_node_has_are_told(start_node: StartNode) -> None:

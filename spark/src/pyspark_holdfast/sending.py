@@ -9,7 +9,7 @@ before it.
 import argparse
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
 from itertools import groupby, repeat
@@ -34,8 +34,12 @@ VERB: Final = "Spark sink"
 """How lines on standard error begin, after `holdfast`."""
 IN_DOUBT_MAX: Final = 1000
 """Messages of one sender without an outcome."""
+IN_DOUBT_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Of the rows of all senders of a task: of each the message is held, and what the client has made of it."""
 ROWS_AT_ONCE: Final = 200
 """Rows that are made into messages before the connection has its turn."""
+BYTES_AT_ONCE: Final = 8 * 1024 * 1024
+"""Of these rows, unless one alone has more."""
 ADDRESSES_MAX: Final = 100
 """Addresses that a task sends to."""
 CHECKED_MAX: Final = 1_000
@@ -132,7 +136,7 @@ class _Task:
                 connection = await stack.enter_async_context(
                     await connect(options.url, retry_s=options.retry_s, ca_file=options.ca_file)
                 )
-                async for part in _slices(batches):
+                async for part in _slices(batches, self._settle):
                     for address, rows in groupby(self._messages(part), key=itemgetter(0)):
                         outflow = self._outflows.get(address)
                         if outflow is None:
@@ -145,6 +149,11 @@ class _Task:
             except ConnectionFailed as error:
                 raise HoldfastError(f"{options.url}: {error}") from error
         return {address: outflow.count for address, outflow in self._outflows.items()}
+
+    async def _settle(self) -> None:
+        """Returns once nothing is in doubt."""
+        for outflow in self._outflows.values():
+            await outflow.settle()
 
     async def _check_others(self, connection: Connection) -> None:
         """Raises HoldfastError where there were rows for an address the first time, and are none now."""
@@ -250,14 +259,21 @@ class _Outflow:
         except LinkError as error:
             raise _told(self._where, self._sender.producer, error) from error
 
-    async def end(self) -> None:
+    async def settle(self) -> None:
         """Waits until the node has stored all of it."""
         try:
             await self._sender.drain()
             while self._returned:
                 await self._send_again()
                 await self._sender.drain()
-            _check_fewer(self._where, self._sender, self._first + self.count - 1)
+        except LinkError as error:
+            raise _told(self._where, self._sender.producer, error) from error
+
+    async def end(self) -> None:
+        """The same, and no row follows."""
+        await self.settle()
+        _check_fewer(self._where, self._sender, self._first + self.count - 1)
+        try:
             await self._sender.close()
         except LinkError as error:
             raise _told(self._where, self._sender.producer, error) from error
@@ -307,11 +323,30 @@ def _told(where: str, producer: str | None, error: HoldfastError) -> HoldfastErr
     return HoldfastError(f"{where}: {error}")
 
 
-async def _slices(batches: Iterable["RecordBatch"]) -> AsyncIterator["RecordBatch"]:
-    """The columns that are sent, of some rows at a time, in their order."""
+async def _slices(
+    batches: Iterable["RecordBatch"], settle: Callable[[], Awaitable[None]]
+) -> AsyncIterator["RecordBatch"]:
+    """The columns that are sent, of some rows at a time, in their order; `settle` is awaited before more bytes are in
+    doubt than may be."""
     iterator = iter(batches)
+    in_doubt = 0
     while (batch := await in_thread(next, iterator, None)) is not None:
         wanted = counting(batch)
         for start in range(0, batch.num_rows, ROWS_AT_ONCE):
-            yield wanted.slice(start, ROWS_AT_ONCE)
-            await asyncio.sleep(0)
+            for part in _cut(wanted.slice(start, ROWS_AT_ONCE)):
+                in_doubt += part.nbytes
+                if in_doubt > IN_DOUBT_BYTES_MAX:
+                    await settle()
+                    in_doubt = part.nbytes
+                yield part
+                await asyncio.sleep(0)
+
+
+def _cut(rows: "RecordBatch") -> Iterator["RecordBatch"]:
+    """These rows in parts of a bounded size."""
+    if rows.num_rows <= 1 or rows.nbytes <= BYTES_AT_ONCE:
+        yield rows
+    else:
+        half = rows.num_rows // 2
+        yield from _cut(rows.slice(0, half))
+        yield from _cut(rows.slice(half))
