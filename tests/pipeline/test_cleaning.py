@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -95,6 +96,38 @@ def test_fields_of_messages_become_columns(spark: "SparkSession") -> None:
     assert [(row["tag"], row["rssi"]) for row in found] == [("a", -60.5), ("b", None)]
 
 
+def test_what_an_order_leaves_open_the_other_columns_decide(spark: "SparkSession") -> None:
+    """Else it would be that of a shuffle, which is another one each time."""
+    rows = reads(spark, ("a", 3, "y"), ("a", 2, "x"), ("b", 1, "x"), ("a", 2, "w")).selectExpr("*", "array(tag) AS no")
+    found = cleaning.in_order(rows, ["tag"]).collect()
+    assert [(row["tag"], seconds_of(row["at"]), row["place"]) for row in found] == [
+        ("a", 2, "w"), ("a", 2, "x"), ("a", 3, "y"), ("b", 1, "x"),
+    ]  # fmt: skip
+
+
+def stream_of(spark: "SparkSession", directory: Path, files: Sequence[Sequence[tuple[str, float]]]) -> "DataFrame":
+    """A file of reads a batch."""
+    directory.mkdir()
+    for number, rows in enumerate(files):
+        put(directory, number, rows)
+    return spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", "1").json(str(directory))
+
+
+def put(directory: Path, number: int, rows: Sequence[tuple[str, float]]) -> None:
+    lines = [json.dumps({"tag": tag, "at": at(second).isoformat(), "place": "x"}) for tag, second in rows]
+    file = directory / f"{number}.json"
+    file.write_text("\n".join(lines))
+    os.utime(file, (1_000 + number, 1_000 + number))  # the order in which Spark reads them
+
+
+def run_to_end(spark: "SparkSession", rows: "DataFrame", place: Path) -> "DataFrame":
+    """What the stream has written into a table."""
+    writer = rows.writeStream.format("parquet").option("path", f"{place}-out")
+    query = writer.option("checkpointLocation", f"{place}-c").trigger(availableNow=True).start()
+    assert query.awaitTermination(150)
+    return spark.read.parquet(f"{place}-out")
+
+
 def test_rows_of_a_partition_are_sorted_nulls_first_and_else_stay_in_their_order() -> None:
     def batch(*rows: tuple[str | None, int]) -> "pa.RecordBatch":
         return pa.RecordBatch.from_pylist([{"a": a, "n": n} for a, n in rows], pa.schema({"a": "string", "n": "int64"}))
@@ -141,15 +174,27 @@ def test_a_stream_is_cleaned_counted_and_what_is_late_is_told(spark: "SparkSessi
 
 
 def test_repeats_of_a_stream(spark: "SparkSession", tmp_path: Path) -> None:
-    (tmp_path / "in").mkdir()
-    for number, rows in enumerate(([("a", 0), ("b", 1)], [("a", 3), ("c", 4)])):
-        lines = [json.dumps({"tag": tag, "at": at(second).isoformat(), "place": "x"}) for tag, second in rows]
-        file = tmp_path / "in" / f"{number}.json"
-        file.write_text("\n".join(lines))
-        os.utime(file, (1_000 + number, 1_000 + number))  # the order in which Spark reads them
-    stream = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", "1").json(str(tmp_path / "in"))
+    stream = stream_of(spark, tmp_path / "in", ([("a", 0), ("b", 1)], [("a", 3), ("c", 4)]))
     rows = cleaning.without_repeats(stream, ["tag"], 10, time="at")
-    writer = rows.writeStream.format("parquet").option("path", str(tmp_path / "out"))
-    query = writer.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True).start()
-    assert query.awaitTermination(150)
-    assert len(told(spark.read.parquet(str(tmp_path / "out")))) == 3
+    assert len(told(run_to_end(spark, rows, tmp_path / "t"))) == 3
+
+
+def test_rows_of_a_queue_that_is_behind_the_others_are_no_repeats(spark: "SparkSession", tmp_path: Path) -> None:
+    """One queue has yesterday's backlog, the other is current."""
+    files = ([("old 1", 0), ("now 1", 86_400)], [("old 2", 1), ("now 2", 86_401)], [("old 3", 2), ("now 3", 86_402)])
+    stream = stream_of(spark, tmp_path / "in", files)
+    rows = cleaning.without_repeats(stream, ["tag"], 10, late_s=90_000, time="at")
+    assert [tag for tag, _ in told(run_to_end(spark, rows, tmp_path / "t"))] == [
+        "now 1", "now 2", "now 3", "old 1", "old 2", "old 3",
+    ]  # fmt: skip
+
+
+def test_a_table_of_references_is_read_once_for_all_batches(spark: "SparkSession", tmp_path: Path) -> None:
+    stream = stream_of(spark, tmp_path / "in", ([("a", 0)],))
+    (tmp_path / "names.json").write_text('{"tag": "a", "name": "one", "since": {"year": 2020}}')
+    rows = cleaning.with_reference(stream, str(tmp_path / "names.json"), ["tag"], format="json")
+    run_to_end(spark, rows, tmp_path / "t")
+    (tmp_path / "names.json").write_text('{"tag": "a", "name": "two"}\n{"tag": "a", "name": "three"}')
+    put(tmp_path / "in", 1, [("a", 1)])
+    found = run_to_end(spark, rows, tmp_path / "t").selectExpr("name", "since.year AS year").collect()
+    assert [tuple(row) for row in found] == [("one", 2020)] * 2

@@ -140,9 +140,46 @@ def test_a_batch_is_added_once_though_it_is_computed_again(local: DeltaOptions) 
         assert add_files(local, SCHEMA, files, ("q", 0)) is (attempt == 0)
     assert [one.rows for one in files] == [3, 1] and there(local) == [1, 2, 3, 4]
     assert add_files(local, SCHEMA, [write_file(local, iter([rows(5)]))], ("q", 1))
-    assert not add_files(local, SCHEMA, [write_file(local, iter([rows(1)]))], ("q", 0)), "an earlier one, late"
+    with pytest.raises(ConfigError, match="has batch 1 of 'q', and the checkpoint gives 0 next: it is an older copy"):
+        add_files(local, SCHEMA, [write_file(local, iter([rows(1)]))], ("q", 0))
     assert add_files(local, SCHEMA, [write_file(local, iter([rows(6)]))], ("other", 0))
     assert there(local) == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_new_checkpoint_s_batches_are_not_taken_for_those_of_another_of_its_name(tmp_path: Path) -> None:
+    """They would be left out, and their messages released."""
+    named = parse_delta_options({"path": str(tmp_path / "table"), "txnAppId": "x"})
+    opened(named, SCHEMA)
+    for batch in (0, 1):
+        for attempt in range(2):
+            files = [write_file(named, iter([rows(batch)]))]
+            assert add_files(named, SCHEMA, files, ("one", batch)) is (attempt == 0)
+    for batch in (0, 1):
+        with pytest.raises(ConfigError, match=f"has batch 1 of 'x', and the checkpoint gives {batch} next: .*'txnApp"):
+            add_files(named, SCHEMA, [write_file(named, iter([rows(7)]))], ("other", batch))
+    other = parse_delta_options({"path": str(tmp_path / "table"), "txnAppId": "y"})
+    assert add_files(other, SCHEMA, [write_file(other, iter([rows(7)]))], ("other", 0))
+    assert there(named) == [0, 1, 7]
+
+
+def test_our_commit_is_synced_though_others_came_behind_it(
+    local: DeltaOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened(local, SCHEMA)
+    synced: list[str] = []
+    sync_log = delta._sync_log
+
+    def late(*arguments: Any) -> None:  # another program, as OPTIMIZE
+        deltalake.DeltaTable(local.uri).create_write_transaction([], "append", deltalake.Schema.from_json(SCHEMA))
+        sync_log(*arguments)
+
+    monkeypatch.setattr(delta, "_sync_log", late)
+    monkeypatch.setattr(delta, "sync_file", lambda place: synced.append(place.stem))
+    for batch, versions in ((0, [1, 2]), (0, [0, 1, 2, 3]), (1, [4, 5])):
+        file = write_file(local, iter([rows(batch)]))
+        synced.clear()
+        add_files(local, SCHEMA, [file], ("q", batch))
+        assert synced == [f"{version:020}" for version in versions]
 
 
 def test_of_two_attempts_that_commit_at_the_same_time_one_adds(
@@ -195,8 +232,12 @@ def test_the_order_of_what_is_synced(tmp_path: Path, local: DeltaOptions, monkey
     message = writer.write(iter([rows(1)]))
     assert done == ["table/part", "table"]
     plan = ["checkpoint/metadata", "checkpoint/offsets/0", "checkpoint/offsets"]
-    commit = ["table/_delta_log/00000000000000000001.json", "table/_delta_log"]
-    for _ in range(2):  # again, since whoever committed it may have died before it was synced
+    log = [
+        "table/_delta_log/00000000000000000000.json",
+        "table/_delta_log/00000000000000000001.json",
+        "table/_delta_log",
+    ]
+    for commit in (log[1:], log):  # again, since whoever committed it may have died before it was synced
         done.clear()
         writer.commit([message], 0)
         assert done == [*plan, *commit]
@@ -205,14 +246,16 @@ def test_the_order_of_what_is_synced(tmp_path: Path, local: DeltaOptions, monkey
 def test_the_name_of_a_query_is_that_of_its_checkpoint(tmp_path: Path, local: DeltaOptions) -> None:
     place = planned(tmp_path, 3)
     options = {"path": local.uri, "checkpointLocation": str(place)}
-    cases: list[tuple[dict[str, str], str]] = [({}, "spark-7f-1"), ({"txnAppId": "mine"}, "mine")]
-    for more, name in cases:
+    (place / "offsets" / "4").write_text("v1\n{}")
+    cases: list[tuple[dict[str, str], int, int | None]] = [({}, 3, None), ({"txnAppId": "mine"}, 4, 4)]
+    for more, batch, named in cases:
         writer = DeltaStreamWriter(COLUMNS, options | more, overwrite=False)
-        writer.commit([writer.write(iter([rows(1)])), None], 3)
-        assert deltalake.DeltaTable(local.uri).transaction_version(name) == 3
-    (place / "offsets" / "3").unlink()
+        writer.commit([writer.write(iter([rows(1)])), None], batch)
+        table = deltalake.DeltaTable(local.uri)
+        assert (table.transaction_version("spark-7f-1"), table.transaction_version("mine")) == (batch, named)
+    (place / "offsets" / "4").unlink()
     with pytest.raises(StorageError, match="cannot be synced"):
-        writer.commit([], 3)
+        writer.commit([], 4)
     writer = DeltaStreamWriter(COLUMNS, {"path": local.uri}, overwrite=False)
     with pytest.raises(ConfigError, match="option 'checkpointLocation' is missing"):
         writer.commit([], 3)

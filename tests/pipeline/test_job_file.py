@@ -103,7 +103,12 @@ def test_a_mistake_names_file_and_key(tmp_path: Path, text: str, said: str) -> N
         (SOURCE.replace('subscription = "s"\n', "") + PARQUET, "source.subscription is missing; expected"),
         (SOURCE + "max = 1\n" + PARQUET, "unknown option 'max'; expected one of url"),
         (SOURCE + BUS.replace('"out"', '"in"'), "the sink writes into queue 'in' at amqp://a:1, which the source"),
+        (SOURCE + BUS.replace('"out"', '"in@localhost"'), "the sink writes into queue 'in@localhost' at amqp://a:1"),
         (SOURCE + BUS.replace('address = "out"\n', ""), "the sink writes into queue 'in' at amqp://a:1, which the"),
+        (
+            SOURCE + BUS + '[[step]]\nfunction = "counted"\nkey = ["address"]\nwindow_s = 5\n',
+            "step 1, counted: the sink of messages knows a row by its place, and Spark gives them another order",
+        ),
         (SOURCE + PARQUET + '[[step]]\nfunction = "wash"\n', "step 1: no function 'wash'; expected module:name, or"),
         (SOURCE + PARQUET + '[[step]]\nfunction = "os:none"\n', "step 1: no function 'os:none' (module 'os' has no"),
         (SOURCE + PARQUET + '[[step]]\nfunction = "os:sep"\n', "step 1: 'os:sep' is no function"),
@@ -209,6 +214,10 @@ def test_what_a_batch_left_out_is_not_told_as_being_in_the_sink(tmp_path: Path) 
 
 def at_node(tmp_path: Path, node: NodeProcess, sink: str) -> tuple[Job, SourceOptions]:
     source = f'[source]\nurl = "{node.url}"\naddress = "in"\nsubscription = "s"\nretrySeconds = 0\n'
+
+
+def at_node(tmp_path: Path, urls: str, sink: str) -> tuple[Job, SourceOptions]:
+    source = f'[source]\nurl = "{urls}"\naddress = "in"\nsubscription = "s"\nretrySeconds = 0\n'
     job = read(tmp_path, f'checkpoint = "{tmp_path / "c"}"\n{source}[sink]\n{sink}\n')
     return job, check_job(job)
 
@@ -219,8 +228,8 @@ async def test_what_a_job_reads_and_writes_must_answer_before_spark_starts(
     node = await start_node("hub")
     other = node.url.replace("127.0.0.1", "localhost")
 
-    async def ask(sink: str) -> None:
-        await asyncio.to_thread(reach, *at_node(tmp_path, node, sink))
+    async def ask(sink: str, urls: str = node.url) -> None:
+        await asyncio.to_thread(reach, *at_node(tmp_path, urls, sink))
 
     bus = 'format = "holdfast"\nretrySeconds = 0\n'
     await ask(f'{bus}url = "{other}"\naddress = "out"')
@@ -230,6 +239,12 @@ async def test_what_a_job_reads_and_writes_must_answer_before_spark_starts(
         await ask(f'{bus}url = "amqp://127.0.0.1:1"\naddress = "out"')
     with pytest.raises(HoldfastError, match=r"^table t of PostgreSQL: .*refused"):
         await ask('format = "postgresql"\nurl = "postgresql://ann@127.0.0.1:1/x"\ntable = "t"')
+    # By its name, and where the source has more nodes, one of which is away.
+    for address, urls in (("in@hub", node.url), ("in@localhost", node.url), ("in", f"amqp://127.0.0.1:1,{node.url}")):
+        with pytest.raises(ConfigError, match=f"^the sink writes into queue '{address}' at {other}, which the source"):
+            await ask(f'{bus}url = "{other}"\naddress = "{address}"', urls)
+    await ask(f'{bus}url = "{other}"\naddress = "in@far"')
+    await ask(f'{bus}url = "{other}"\naddress = "out@hub"', f"amqp://127.0.0.1:1,{node.url}")
     await node.stop()
     with pytest.raises(NodeUnreachable, match=r"^source: amqp://127.0.0.1:"):
         await ask(f'format = "parquet"\npath = "{tmp_path / "table"}"')

@@ -28,6 +28,7 @@ from holdfast.errors import ConfigError, HoldfastError
 from pyspark_holdfast.columns import COLUMNS, arrow_schema
 from pyspark_holdfast.postgresql import (
     KEY,
+    LIMITS,
     PostgresqlOptions,
     _plain,
     _values,
@@ -72,6 +73,8 @@ def test_options(tmp_path: Path) -> None:
         ({"url": URL}, "option 'table' is missing"),
         ({"url": URL, "dbTable": "t"}, "option 'dbtable': it is that of Spark's JDBC source; give 'table'"),
         ({"url": "mysql://x", "table": "t"}, "expected postgresql://user@host:port/database"),
+        ({"url": "postgresql://u:a/b@h/db", "table": "t"}, "of the PostgreSQL sink: expected postgresql://"),
+        ({"url": "postgresql://u:a@b@h/db", "table": "t"}, "are written %XX; @ as %40, / as %2F"),
         ({"url": URL, "table": "a.b.c"}, "invalid value 'a.b.c' for option 'table'"),
         ({"url": URL, "table": "s." + 64 * "x"}, "for option 'table'; expected names of at most 63 bytes"),
         ({"url": URL, "table": "t", "key": "id,id"}, "invalid value 'id,id' for option 'key'; expected names"),
@@ -220,11 +223,37 @@ def test_rows_of_the_source_fit(server: str) -> None:
 
 
 def test_a_database_that_cannot_be_reached_is_one_line_without_the_password() -> None:
-    for url in ("postgresql://ann:secret@[::1/db", "postgresql://ann:secret@127.0.0.1:1/db"):
+    for url in (
+        "postgresql://ann:secret@[::1/db", "postgresql://ann:secret@127.0.0.1:1/db", "postgresql://ann:%zzsecret@h/db",
+        "postgresql://ann:my secret@h/db", "postgresql://h/db?password=secret%00", "postgresql://ann:secret@h/d%z",
+    ):  # fmt: skip
+        options = parse_postgresql_options({"url": url, "table": "t"})
         with pytest.raises(HoldfastError, match=r"^table t of PostgreSQL: ") as caught:
-            reach_table(PostgresqlOptions(url=url, table=("t",)))
-        assert "secret" not in str(caught.value) and "\n" not in str(caught.value)
+            reach_table(options)
+        assert "secret" not in str(caught.value) + repr(options) and "\n" not in str(caught.value)
         assert caught.value.__cause__ is None, "nor is it in what a traceback would show"
+
+
+def test_a_server_that_is_silent_ends_a_task_in_a_minute_unless_the_url_says_otherwise(
+    server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel alone would wait for two hours for one that has lost its power."""
+    import psycopg
+
+    settings: list[dict[str, str]] = []
+    connect = psycopg.connect
+
+    def seen(*arguments: Any, **more: Any) -> Any:
+        connection = connect(*arguments, **more)
+        settings.append(connection.info.get_parameters())
+        return connection
+
+    monkeypatch.setattr(psycopg, "connect", seen)
+    for url in (server, f"{server}?keepalives_idle=5&tcp_user_timeout=0"):
+        reach_table(PostgresqlOptions(url=url, table=("t",)))
+    ours = {name: str(value) for name, value in LIMITS.items()}
+    assert ours.items() <= settings[0].items()
+    assert (ours | {"keepalives_idle": "5", "tcp_user_timeout": "0"}).items() <= settings[1].items()
 
 
 def test_a_time_that_python_has_not_is_one_line() -> None:

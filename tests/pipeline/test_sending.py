@@ -12,10 +12,13 @@ pytest.importorskip("pyarrow")
 
 import pyarrow as pa
 
-from holdfast.client import Message, Released, connect
+from holdfast.amqp.wire.types import Int
+from holdfast.client import Message, Released, Sender, connect
 from holdfast.client.send.pending import OnOutcome
 from holdfast.errors import ConfigError, HoldfastError
 from pyspark_holdfast import sending
+from pyspark_holdfast.bus import Entry
+from pyspark_holdfast.rows import record_batch
 from pyspark_holdfast.sending import check_numbers, send_partition
 from pyspark_holdfast.sink_options import SinkOptions, parse_sink_options
 from support.process import NodeProcess
@@ -142,8 +145,26 @@ async def test_a_mistake_in_a_row_names_it(start_node: StartNode) -> None:
 def test_a_time_that_is_none_names_its_rows() -> None:
     task = sending._Task(parse_sink_options({"url": "amqp://h:1", "address": "q"}), "p", 4, {}, knows=False)
     times = pa.array([0, 2**62], pa.timestamp("us", tz="UTC"))
-    with pytest.raises(ConfigError, match=r"^rows 1 to 2 of partition 4: .*; expected times of the years 1 to 9999$"):
+    with pytest.raises(
+        ConfigError, match=r"^rows 1 to 2 of partition 4: .*; expected times of the years 1 to 9999, and"
+    ):
         task._rows_of(pa.RecordBatch.from_arrays([times], names=["created"]))
+
+
+async def test_a_map_with_a_key_twice_is_sent_as_the_json_beside_it_tells_it(start_node: StartNode) -> None:
+    """The keys of a map are text: 1 and "1" are one there."""
+    node = await start_node("hub")
+    twice = Message(data=[b"1"], application_properties={"1": "a", Int(1): "b"})
+    plain = Message(data=[b"2"], application_properties={"delay": 5})
+    rows = record_batch("in", [Entry(number, 5, Message.decode(m.encode())) for number, m in enumerate((twice, plain))])
+    assert await send(options_of(node), iter([rows])) == {"q": 2}
+    async with await connect(node.url) as connection:
+        receiver = await connection.receiver("q", start_sequence=1, end_sequence=3)
+        found = [delivery.message.application_properties async for delivery in receiver]
+    assert found == [twice.application_properties, plain.application_properties]
+    alone = rows.select(["body", "application_properties"])
+    with pytest.raises(ConfigError, match=r"^rows 1 to 2 of partition 0: .*1.*; expected .*each key of a map once$"):
+        await send(options_of(node), iter([alone]))
 
 
 FULL = """
@@ -233,6 +254,34 @@ async def test_messages_that_are_given_back_together_share_one_pause(monkeypatch
     assert sender.numbers == [1, 2, 3, 4, 5] * 2 and pauses == [sending.PAUSE_S]
 
 
+async def test_large_rows_are_sent_before_more_are_made_into_messages(
+    start_node: StartNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thousand of 5 MB for each of a hundred addresses would be more than a worker has."""
+    node = await start_node("hub")
+    monkeypatch.setattr(sending, "IN_DOUBT_BYTES_MAX", 100_000)
+    monkeypatch.setattr(sending, "BYTES_AT_ONCE", 25_000)
+    held: list[int] = []
+    post = Sender.post
+
+    async def posted(sender: Sender, message: Any, **more: Any) -> None:
+        in_doubt[sender] = [*in_doubt.get(sender, ()), message]
+        await post(sender, message, **more)
+        for one in in_doubt:
+            in_doubt[one] = in_doubt[one][len(in_doubt[one]) - one.in_doubt :]
+        held.append(sum(len(each.data[0]) for messages in in_doubt.values() for each in messages))
+
+    in_doubt: dict[Sender, list[Any]] = {}
+    monkeypatch.setattr(Sender, "post", posted)
+    told = {"body": [b"%10000d" % number for number in range(1, 51)], "address": ["a", "b"] * 25}
+    assert await send(parse_sink_options({"url": node.url}), iter([pa.RecordBatch.from_pydict(told)])) == {
+        "a": 25, "b": 25,
+    }  # fmt: skip
+    assert max(held) <= 100_000
+    assert await bodies(node, "a") + await bodies(node, "b") == [*range(1, 50, 2), *range(2, 51, 2)]
+    assert [part.num_rows for part in sending._cut(batch(1, 1))] == [1]
+
+
 async def test_fewer_rows_than_the_node_has_are_told(start_node: StartNode) -> None:
     node = await start_node("hub")
     await send(options_of(node), iter([batch(1, 10)]))
@@ -262,6 +311,35 @@ async def test_an_older_checkpoint_is_told_before_a_row_is_sent(start_node: Star
     await asyncio.to_thread(check_numbers, options, "p", {"q": {0: 11, 1: 1}})
     with pytest.raises(ConfigError, match="has number 10 of producer 'p-0', and the checkpoint gives 7 next: it is an"):
         await asyncio.to_thread(check_numbers, options, "p", {"q": {0: 7}})
+
+
+async def test_an_address_that_is_gone_ends_no_query_that_does_not_write_there(
+    start_node: StartNode, tmp_path: Path
+) -> None:
+    config = tmp_path / "full.toml"
+    config.write_text(FULL.format(data=tmp_path / "full.holdfast", when_full="block"))
+    node = await start_node("full", config=config)
+    options = parse_sink_options({"url": node.url})
+    await asyncio.to_thread(check_numbers, options, "p", {"gone": {0: 7, 1: 3}, "q": {0: 1}})
+    first = {"gone": 7, "q": 1}
+    for knows in (False, True):
+        rows = iter([batch(1, 2, address="q")])
+        assert await asyncio.to_thread(send_partition, options, "p", 0, first, rows, knows=knows) == {"q": 2}
+    with pytest.raises(HoldfastError, match="no queue 'gone'"):
+        await send(options, iter([batch(1, 2, address="gone")]))
+
+
+async def test_those_producers_are_asked_that_were_used_last(
+    start_node: StartNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not each that ever was: a node remembers so many of all programs together."""
+    node = await start_node("hub")
+    monkeypatch.setattr(sending, "CHECKED_MAX", 2)
+    numbers = {f"q{number}": {0: 1} for number in range(9)}
+    await asyncio.to_thread(check_numbers, parse_sink_options({"url": node.url}), "p", numbers)
+    async with await connect(node.url) as connection:
+        told = await connection.manage("QUERY", "holdfast:queue", "")
+    assert [row["name"] for row in told["queues"] if row["name"].startswith("q")] == ["q7", "q8"]
 
 
 async def test_a_node_that_is_not_there_is_told() -> None:

@@ -9,9 +9,11 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from holdfast.broker.stored.producers import NAME_BYTES_MAX
 from holdfast.errors import ConfigError, StorageError
 from pyspark_holdfast import checkpoint as checkpoint_module
 from pyspark_holdfast import sink_state
+from pyspark_holdfast.sending import producer_name
 from pyspark_holdfast.sink_options import PRODUCER_BYTES_MAX, parse_sink_options
 from pyspark_holdfast.sink_state import DIRECTORY, Sent, SinkState
 
@@ -42,7 +44,8 @@ def test_numbers_go_on_behind_those_of_the_batch_before(tmp_path: Path) -> None:
     state.begin(1)
     state.end(plan, [Sent(0, {"a": 1}), Sent(7, {"a": 5})])
     checkpoint(tmp_path, 2)
-    assert SinkState(place, None).plan().numbers == {"a": {0: 5, 2: 2, 7: 6}, "b": {2: 3}}
+    numbers = SinkState(place, None).plan().numbers
+    assert numbers == {"a": {0: 5, 2: 2, 7: 6}, "b": {2: 3}} and [*numbers] == ["b", "a"], "the last used is the last"
 
 
 def test_a_batch_is_sent_again_with_its_own_numbers(tmp_path: Path) -> None:
@@ -93,9 +96,23 @@ def test_another_producer_is_refused(tmp_path: Path) -> None:
     state = SinkState(place, "one")
     state.end(state.plan(), [])
     checkpoint(tmp_path, 1)
-    assert SinkState(place, "one").plan().producer == "one"
-    with pytest.raises(ConfigError, match="was written as 'one', and this is 'two'"):
+    assert SinkState(place, "one").plan().producer == "one-7f-1"
+    with pytest.raises(ConfigError, match="was written as 'one-7f-1', and this is 'two-7f-1'"):
         SinkState(place, "two").plan()
+    # A checkpoint of an earlier version goes on under its name.
+    (place / DIRECTORY / "0").write_text('{"producer": "one", "next": {"a": {"0": 4}}}')
+    assert SinkState(place, "one").plan()[1:3] == ("one", {"a": {0: 4}})
+
+
+def test_a_new_checkpoint_has_numbers_of_its_own_under_the_same_producer(tmp_path: Path) -> None:
+    """Under the same name its rows would be dropped for those of the checkpoint before."""
+    name, names = "p" * PRODUCER_BYTES_MAX, set()
+    for query in ("0f3cbf4e-7ad2-4d6a-9c0f-a6f7a2a1d0b1", "7e1f2b3c-1111-4222-8333-444455556666"):
+        place = checkpoint(tmp_path)
+        (place / "metadata").write_text(json.dumps({"id": query}))
+        names.add(producer_name(SinkState(place, name).plan().producer, 9_999_999_999))
+        shutil.rmtree(place)
+    assert len(names) == 2 and max(len(one) for one in names) <= NAME_BYTES_MAX
 
 
 def test_both_files_are_on_disk_before_they_have_their_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ pytest.importorskip("pyspark")
 from pyspark.sql import DataFrame
 
 from holdfast.errors import ConfigError
-from pyspark_holdfast.steps import Step, check_steps, through
+from pyspark_holdfast.steps import Step, check_places, check_steps, through
 
 MODULE = """
 from pyspark.errors import AnalysisException
@@ -93,3 +93,42 @@ def test_a_function_that_cannot_be_had_is_told_before_spark_starts(own: str, fun
     with pytest.raises(ConfigError, match=said) as caught:
         check_steps([Step(function)])
     assert "\n" not in str(caught.value)
+
+
+KEY = ["tag", "place"]
+REPEATS = Step("without_repeats", {"key": KEY, "within_s": 5})
+COUNTED = Step("counted", {"key": KEY, "window_s": 5})
+WHERE = Step("where", {"condition": "x"})
+COLUMNS = Step("columns", {"names": ["tag AS body"]})
+
+
+def order(*by: str) -> Step:
+    return Step("in_order", {"by": by})
+
+
+@pytest.mark.parametrize(
+    ("steps", "said"),
+    [
+        ([WHERE, COUNTED], "step 2, counted: .* Spark gives them another order each time; expected in_order behind it"),
+        ([order("tag"), COUNTED, COLUMNS], "step 2, counted: .*; expected in_order behind it"),
+        ([COUNTED, order("tag"), COUNTED], "step 3, counted: .*; expected in_order behind it"),
+        ([REPEATS], "step 1, without_repeats: .*; expected in_order behind it"),
+        ([REPEATS, order("tag", "enqueued")], "expected in_order next, by tag, place first, and behind it no step"),
+        ([REPEATS, COLUMNS, order("tag", "place")], "step 1, without_repeats: .* expected in_order next"),
+        ([REPEATS, order("place", "tag"), WHERE], "step 1, without_repeats: .* behind it no step that leaves out"),
+    ],
+)
+def test_rows_whose_places_may_change_are_not_sent(steps: list[Step], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        check_places(steps, by_column=False)
+
+
+def test_rows_whose_places_stay_are_sent() -> None:
+    repeats = [WHERE, REPEATS, order("place", "tag", "at"), COLUMNS]
+    for steps in ([WHERE, COLUMNS], [COUNTED, WHERE, order("tag"), WHERE], repeats):
+        check_places(steps, by_column=False)
+    with pytest.raises(
+        ConfigError, match=r"step 2, without_repeats: .*; expected 'address' in its key, or sink.address"
+    ):
+        check_places(repeats, by_column=True)
+    check_places([Step("without_repeats", {"key": ["address"]}), order("address")], by_column=True)

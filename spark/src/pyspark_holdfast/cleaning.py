@@ -18,6 +18,11 @@ TIME: Final = "enqueued"
 """When the node stored a message: the event time, unless the rows say another."""
 NO_ORDER: Final = ("map", "array", "struct", "variant")
 """Types of columns that rows cannot be sorted by."""
+ORDERED: Final = frozenset(
+    ("string", "binary", "boolean", "byte", "short", "integer", "long", "float", "double", "decimal", "date",
+     "timestamp", "timestamp_ntz")
+)  # fmt: skip
+"""Types of columns that decide between rows that are equal in those that they are sorted by."""
 
 
 def with_fields(rows: "DataFrame", fields: dict[str, str]) -> "DataFrame":
@@ -40,13 +45,15 @@ def columns(rows: "DataFrame", names: Sequence[str]) -> "DataFrame":
     return rows.selectExpr(*names)
 
 
-def without_repeats(rows: "DataFrame", key: Sequence[str], within_s: float, *, time: str = TIME) -> "DataFrame":
+def without_repeats(
+    rows: "DataFrame", key: Sequence[str], within_s: float, *, late_s: float = 0.0, time: str = TIME
+) -> "DataFrame":
     """One row for each value of the columns `key`: those that follow within `within_s` seconds of it are repeats. In a
-    stream one that follows a little later may be left out too, and which of several is the first is the order in which
-    they come."""
+    stream one that follows later, by `late_s` and a little more, may be left out too, and so is one whose time is more
+    than both together behind the latest; which of several is the first is the order in which they come."""
     _known(rows, [*key, time])
     if rows.isStreaming:
-        return rows.withWatermark(time, _seconds(within_s)).dropDuplicatesWithinWatermark(list(key))
+        return rows.withWatermark(time, _seconds(within_s + late_s)).dropDuplicatesWithinWatermark(list(key))
     from pyspark.sql import Column
     from pyspark.sql import functions as f
 
@@ -92,13 +99,14 @@ def counted(
 
 
 def in_order(rows: "DataFrame", by: Sequence[str]) -> "DataFrame":
-    """The rows in the order of these columns, nulls first; in a stream those of each partition of a batch, which must
-    fit into the memory of a worker: Spark itself sorts no stream."""
+    """The rows in the order of these columns, nulls first, and of all others that have an order; in a stream those of
+    each partition of a batch, which must fit into the memory of a worker: Spark itself sorts no stream."""
     _known(rows, by)
     for name in by:
         kind = rows.schema[name].dataType.typeName()
         if kind in NO_ORDER:
             raise ConfigError(f"column {name!r} is of type {kind}, which has no order; expected others")
+    by = [*by, *(one.name for one in rows.schema if one.name not in by and one.dataType.typeName() in ORDERED)]
     if not rows.isStreaming:
         return rows.orderBy(*by)
 
@@ -141,11 +149,13 @@ def sorted_batches(batches: "Iterable[RecordBatch]", by: Sequence[str]) -> "Iter
 
 def with_reference(rows: "DataFrame", path: str, on: Sequence[str], *, format: str = "parquet") -> "DataFrame":
     """Adds the columns of a table of references (parquet, json, or csv with a header) where the columns `on` are equal;
-    null where it has none. A key that it has twice is refused, because rows would be doubled."""
+    null where it has none. It is read now, into the memory of the driver: Spark would read it again for each batch of a
+    stream. A key that it has twice is refused, because rows would be doubled."""
     session = rows.sparkSession
     reader = session.read.format(format)
-    table = (reader.option("header", "true") if format == "csv" else reader).load(path)
-    _known(table, on)
+    found = (reader.option("header", "true") if format == "csv" else reader).load(path)
+    _known(found, on)
+    table = session.createDataFrame(found.toArrow(), found.schema)
     from pyspark.sql import functions as f
 
     twice = table.groupBy(*on).count().where("count > 1").first()

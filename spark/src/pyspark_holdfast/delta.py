@@ -1,7 +1,7 @@
 """The Spark sink `holdfast-delta`: rows into a Delta table, each batch once whatever is computed again (ADR 0111).
 
 Rules of this file: a task writes a Parquet file of a name that nobody else has, and the driver adds the files of all
-tasks by one commit of the table's log, which holds the batch's number under the query's name. A batch whose number is
+tasks by one commit of the table's log, which holds the batch's number under the query's id. A batch whose number is
 there is not added again. What a commit needs is on disk before it, and the commit before Spark takes the batch for
 done. deltalake is imported where it is needed.
 """
@@ -90,8 +90,7 @@ class DeltaStreamWriter(_Writing, DataSourceStreamArrowWriter):
             sync_plan(checkpoint, batchId)
         except OSError as error:
             raise StorageError(f"checkpoint {checkpoint}: cannot be synced to disk ({error})") from error
-        query = self._options.query or f"spark-{query_id(checkpoint)}"
-        add_files(self._options, self._schema, _of(messages), (query, batchId))
+        add_files(self._options, self._schema, _of(messages), (f"spark-{query_id(checkpoint)}", batchId))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Files that no commit names are none of the table's; VACUUM deletes them."""
@@ -215,49 +214,68 @@ def _place(options: DeltaOptions, name: str) -> tuple[str, Any]:
 
 
 def add_files(options: DeltaOptions, schema: str, files: list[Written], batch: tuple[str, int] | None) -> bool:
-    """Adds the files by one commit, on disk when it returns; `batch`: the query's name and the batch's number, whose
+    """Adds the files by one commit, on disk when it returns; `batch`: the query's id and the batch's number, whose
     files are added once. Returns whether they were added now. Raises HoldfastError."""
     delta = _deltalake()
     from deltalake.transaction import AddAction
 
     table = opened(options, schema)
     try:
-        if batch is not None and _has(table, *batch):
+        if batch is not None and _has(options, table, *batch):
             _sync_log(options)  # whoever added them may have died before
             return False
+        before = table.version()
         now_ms = int(time.time() * 1000)
         actions = [
             AddAction(file.name, file.size, {}, now_ms, True, json.dumps({"numRecords": file.rows}))
             for file in files
             if file.name is not None
         ]
-        transactions = None if batch is None else [delta.Transaction(*batch)]
+        transactions = (
+            None if batch is None else [delta.Transaction(name, batch[1]) for name in _names(options, batch[0])]
+        )
         table.create_write_transaction(
             actions,
             "append",
             delta.Schema.from_json(schema),
             commit_properties=delta.CommitProperties(app_transactions=transactions),
         )
-        _sync_log(options)
+        _sync_log(options, before + 1)
     except (OSError, delta.exceptions.DeltaError) as error:
         raise _told(options, error) from None
     return True
 
 
-def _has(table: Any, query: str, batch: int) -> bool:
-    newest = table.transaction_version(query)
-    return newest is not None and newest >= batch
+def _names(options: DeltaOptions, query: str) -> list[str]:
+    """What the table knows the query by: its id, and the name that it was given."""
+    return [query] if options.query is None else [query, options.query]
 
 
-def _sync_log(options: DeltaOptions) -> None:
-    """The newest commit of a table on this machine, with what comes beside it, on disk. An object store has it there
-    once it has answered."""
+def _has(options: DeltaOptions, table: Any, query: str, batch: int) -> bool:
+    """Whether the batch is there. A query computes its last batch again and no other, and an id is that of one
+    checkpoint: what is there otherwise is another's. Raises ConfigError: the batch would be left out for good."""
+    if table.transaction_version(query) == batch:
+        return True
+    for name in _names(options, query):
+        newest = table.transaction_version(name)
+        if newest is not None and newest >= batch:
+            raise ConfigError(
+                f"Delta table {options.uri} has batch {newest} of {name!r}, and the checkpoint gives {batch} next: it "
+                "is an older copy, or another query uses the name; use a new checkpoint, and another 'txnAppId' if "
+                "you name one"
+            )
+    return False
+
+
+def _sync_log(options: DeltaOptions, since: int = 0) -> None:
+    """The commits of a table on this machine from version `since` on, with what comes beside them, on disk: ours may be
+    any of them. An object store has it there once it has answered."""
     if options.path is None:
         return
     log = options.path / LOG
-    commits = sorted(log.glob("*.json"))
-    for file in (*commits[-1:], *log.glob(f"{commits[-1].stem}.checkpoint*" if commits else ""), log / LAST_CHECKPOINT):
-        if file.exists():
+    for file in sorted(log.iterdir()):
+        number = file.name.partition(".")[0]
+        if file.name == LAST_CHECKPOINT or (number.isdecimal() and int(number) >= since):
             sync_file(file)
     sync_directories(log, 3)
 

@@ -6,12 +6,14 @@ before Spark starts.
 
 import threading
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from holdfast.client.network.url import Url
 from holdfast.errors import ConfigError
 from pyspark_holdfast.bus import NodeUnreachable
 from pyspark_holdfast.checkpoint import Checkpoint
@@ -28,9 +30,12 @@ from pyspark_holdfast.postgresql import FORMAT as POSTGRESQL
 from pyspark_holdfast.postgresql import parse_postgresql_options, reach_table
 from pyspark_holdfast.queries import Progress, run_queries
 from pyspark_holdfast.sink_options import SinkOptions, parse_sink_options
-from pyspark_holdfast.steps import check_steps, through
+from pyspark_holdfast.steps import check_places, check_steps, through
 
 T = TypeVar("T")
+
+ASKED_AT_ONCE: Final = 32
+"""Nodes of the source that are asked for their names at the same time."""
 
 FORMATS: Final = {"postgresql": POSTGRESQL, "delta": DELTA}
 """Of sinks whose name in a job is not that of their format."""
@@ -80,7 +85,8 @@ def check_job(job: Job) -> SourceOptions:
         _of("sink", parse_delta_options, sink_options(job))
     if job.sink.format == "holdfast":
         sink = _of("sink", parse_sink_options, sink_options(job))
-        if sink.url in options.urls:
+        check_places(job.steps, by_column=sink.address is None)
+        if sink.url in options.urls and _node_of(sink, "") == "":
             _check_apart(options, sink)
     return options
 
@@ -91,6 +97,8 @@ def reach(job: Job, options: SourceOptions) -> None:
     names = []
     if len(options.urls) == 1:
         names.append(_name_at("source", options))
+    elif job.sink.format == "holdfast":
+        names += _names_at(options)
     if job.sink.format == "postgresql":
         reach_table(parse_postgresql_options(sink_options(job)))
     if job.sink.format == "delta":
@@ -98,7 +106,7 @@ def reach(job: Job, options: SourceOptions) -> None:
     if job.sink.format == "holdfast":
         sink = parse_sink_options(sink_options(job))
         own = replace(options, urls=(sink.url,), ca_file=sink.ca_file, retry_s=sink.retry_s)
-        if _name_at("sink", own) in names:
+        if _node_of(sink, _name_at("sink", own)) in names:
             _check_apart(options, sink)
 
 
@@ -113,9 +121,31 @@ def _name_at(part: str, options: SourceOptions) -> str:
         link.close()
 
 
+def _names_at(options: SourceOptions) -> list[str]:
+    """The names of those of the source's nodes that are there."""
+
+    def name(url: Url) -> str | None:
+        try:
+            return _name_at("source", replace(options.at(url), retry_s=0.0))
+        except NodeUnreachable:
+            return None
+
+    with ThreadPoolExecutor(ASKED_AT_ONCE) as threads:
+        return [found for found in threads.map(name, options.urls) if found is not None]
+
+
+def _node_of(sink: SinkOptions, own: str) -> str:
+    """The node whose queue the sink writes into; `own`: that which its URL reaches."""
+    node = (sink.address or "").rpartition("@")
+    if not node[1] or node[2] in ("", "localhost", sink.url.host, f"{sink.url.host}:{sink.url.port}"):
+        return own
+    return node[2] if sink.url.vhost is None else f"{sink.url.vhost}@{node[2]}"
+
+
 def _check_apart(options: SourceOptions, sink: SinkOptions) -> None:
-    """Raises ConfigError where the sink, of a node that the source reads, writes into what the source reads."""
-    if sink.address is None or any(address.matching([sink.address]) for address in options.addresses):
+    """Raises ConfigError where the sink, which writes to a node that the source reads, writes into what it reads."""
+    queue = None if sink.address is None else sink.address.rpartition("@")[0] or sink.address
+    if queue is None or any(address.matching([queue]) for address in options.addresses):
         raise ConfigError(
             f"the sink writes into queue {sink.address or options.address!r} at {sink.url}, which the source reads; "
             "give sink.address another"

@@ -8,7 +8,7 @@ import base64
 import json
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyspark.sql.types import (
     ArrayType,
@@ -31,6 +31,9 @@ from holdfast.client.messages.message_json import BODY_KINDS, FORMAT, message_of
 from holdfast.errors import ConfigError
 from pyspark_holdfast.columns import FIELDS
 from pyspark_holdfast.outgoing_plain import plain_message
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
 
 NOT_SENT: Final = frozenset(
     ("sequence", "enqueued", "first_acquirer", "delivery_count", "delivery_annotations_json", "footer_json", "origin",
@@ -110,6 +113,21 @@ def _check_values(name: str, kind: DataType) -> None:
             _check_values(name, kind.elementType)
         case _ if not isinstance(kind, _VALUES) or isinstance(kind, DecimalType):
             raise ConfigError(f"column {name!r} has values of type {kind.simpleString()}; expected a cast to another")
+
+
+def counting(rows: "RecordBatch") -> "RecordBatch":
+    """The columns that are sent. A map is null where the JSON beside it counts: its keys are text, of which two that
+    differ in AMQP, as 1 and "1", make one."""
+    import pyarrow as pa
+    import pyarrow.compute as compute
+
+    wanted = rows.select([name for name in rows.schema.names if name not in NOT_SENT])
+    for name in _MAPS:
+        if {name, f"{name}_json"} <= {*wanted.schema.names}:
+            at, given = wanted.schema.get_field_index(name), wanted.column(name)
+            told = compute.is_valid(wanted.column(f"{name}_json"))
+            wanted = wanted.set_column(at, name, compute.if_else(told, pa.scalar(None, given.type), given))
+    return wanted
 
 
 def message_of_row(row: dict[str, Any]) -> Message:

@@ -55,7 +55,12 @@ HINTS: Final = {
 }
 KEY: Final = ("node", "address", "sequence")
 """What a row of the source is known by."""
-CONNECT_LIMIT_S: Final = 30
+LIMITS: Final[Mapping[str, int]] = {
+    "connect_timeout": 30, "keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3,
+    "tcp_user_timeout": 60_000,
+}  # fmt: skip
+"""libpq's, unless the URL has others: a host that has lost its power ends a task in a minute."""
+URL_FORM: Final = "expected postgresql://user@host:port/database, in which other characters than these are written %XX"
 NAME_BYTES_MAX: Final = 63
 ROWS_AT_ONCE: Final = 1_000
 
@@ -72,7 +77,7 @@ class PostgresqlOptions:
     """`url`: as libpq takes it, `postgresql://user@host/database`. `table`: its name, after a schema's and a dot if
     wanted. The password is in no text of it."""
 
-    url: str
+    url: str = field(repr=False)
     table: tuple[str, ...]
     key: tuple[str, ...] = KEY
     password: str | None = field(default=None, repr=False)
@@ -86,7 +91,10 @@ def parse_postgresql_options(options: Mapping[str, str]) -> PostgresqlOptions:
         if not given.get(name):
             raise ConfigError(f"option {name!r} is missing; expected that of the PostgreSQL sink")
     if not given["url"].startswith(("postgresql://", "postgres://")):
-        raise ConfigError("option 'url' of the PostgreSQL sink: expected postgresql://user@host:port/database")
+        raise ConfigError(f"option 'url' of the PostgreSQL sink: {URL_FORM}")
+    login = given["url"].partition("://")[2].rpartition("@")[0]
+    if "@" in login or "/" in login:  # in the password, of which libpq would take a part for the host, and tell it
+        raise ConfigError(f"option 'url' of the PostgreSQL sink: {URL_FORM}; @ as %40, / as %2F")
     table = tuple(given["table"].split("."))
     key = tuple(name.strip() for name in given["key"].split(",")) if "key" in given else KEY
     for option, names in (("table", table), ("key", key)):
@@ -235,15 +243,20 @@ def _in_transaction(options: PostgresqlOptions, work: Callable[[Any, Any], None]
     try:
         import psycopg
         from psycopg import sql
+        from psycopg.conninfo import conninfo_to_dict
     except ImportError:
         raise ConfigError("the PostgreSQL sink needs psycopg; run: pip install 'psycopg[binary]'") from None
+    where = f"table {'.'.join(options.table)} of PostgreSQL"
+    try:
+        given = conninfo_to_dict(options.url)
+    except psycopg.Error:  # it tells the part that it cannot read, which may be the password
+        raise ConfigError(f"{where}: option 'url' cannot be read; {URL_FORM}") from None
     more: dict[str, Any] = {} if options.password is None else {"password": options.password}
     try:
-        with psycopg.connect(options.url, connect_timeout=CONNECT_LIMIT_S, **more) as connection:
+        with psycopg.connect(**{**LIMITS, **given, **more}) as connection:
             work(connection, sql)
     except psycopg.Error as error:
-        said = " ".join(str(error).replace(options.url, "the option 'url'").split())  # it may have a password
-        raise HoldfastError(f"table {'.'.join(options.table)} of PostgreSQL: {said}") from None
+        raise HoldfastError(f"{where}: {' '.join(str(error).split())}") from None
 
 
 def _names(sql: Any, names: Any) -> Any:

@@ -9,7 +9,7 @@ before it.
 import argparse
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
 from itertools import groupby, repeat
@@ -22,7 +22,7 @@ from holdfast.client.outcomes import is_not_taken
 from holdfast.client.verbs.running import STALLED_S, STALLS, Progress, in_thread, telling_stalls
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.lines import say
-from pyspark_holdfast.outgoing import NOT_SENT, message_of_row
+from pyspark_holdfast.outgoing import counting, message_of_row
 from pyspark_holdfast.outgoing_plain import bodies_of
 from pyspark_holdfast.sink_options import SinkOptions
 from pyspark_holdfast.sink_state import Numbers
@@ -34,10 +34,18 @@ VERB: Final = "Spark sink"
 """How lines on standard error begin, after `holdfast`."""
 IN_DOUBT_MAX: Final = 1000
 """Messages of one sender without an outcome."""
+IN_DOUBT_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Of the rows of all senders of a task: of each the message is held, and what the client has made of it."""
 ROWS_AT_ONCE: Final = 200
 """Rows that are made into messages before the connection has its turn."""
+BYTES_AT_ONCE: Final = 8 * 1024 * 1024
+"""Of these rows, unless one alone has more."""
 ADDRESSES_MAX: Final = 100
 """Addresses that a task sends to."""
+CHECKED_MAX: Final = 1_000
+"""Producers that are asked for their numbers before a batch, those that were used last."""
+GONE: Final = ("amqp:not-found", "amqp:unauthorized-access", "amqp:not-allowed")
+"""Why a node refuses a link to a place to which no row of ours can go."""
 CHECKED_AT_ONCE: Final = 100
 """Producers that are asked for their numbers at the same time."""
 PAUSE_S: Final = 0.5
@@ -71,12 +79,14 @@ def check_numbers(options: SinkOptions, producer: str, numbers: Numbers) -> None
     older copy, and new rows would be dropped for known ones."""
     wanted = [(address, partition, number) for address, of in numbers.items() for partition, number in of.items()]
     if wanted:
-        asyncio.run(_check_numbers(options, producer, wanted))
+        asyncio.run(_check_numbers(options, producer, wanted[-CHECKED_MAX:]))
 
 
 async def _check_numbers(options: SinkOptions, producer: str, wanted: list[tuple[str, int, int]]) -> None:
     async def check(connection: Connection, address: str, partition: int, number: int) -> None:
-        sender = await connection.sender(address, producer=producer_name(producer, partition))
+        sender = await _unless_gone(connection, address, producer_name(producer, partition))
+        if sender is None:
+            return
         if sender.last_number >= number:
             raise ConfigError(
                 f"{_where(options, address)}: the node has number {sender.last_number} of producer "
@@ -91,6 +101,16 @@ async def _check_numbers(options: SinkOptions, producer: str, wanted: list[tuple
                 await asyncio.gather(*(check(connection, *one) for one in wanted[start : start + CHECKED_AT_ONCE]))
     except (LinkError, ConnectionFailed) as error:
         raise HoldfastError(f"{_where(options, wanted[0][0])}: {error}") from error
+
+
+async def _unless_gone(connection: Connection, address: str, producer: str) -> Sender | None:
+    """A sender that asks for a producer's numbers; None where the address is gone since they were used."""
+    try:
+        return await connection.sender(address, producer=producer)
+    except LinkError as error:
+        if error.condition in GONE:
+            return None
+        raise
 
 
 def _where(options: SinkOptions, address: str) -> str:
@@ -116,7 +136,7 @@ class _Task:
                 connection = await stack.enter_async_context(
                     await connect(options.url, retry_s=options.retry_s, ca_file=options.ca_file)
                 )
-                async for part in _slices(batches):
+                async for part in _slices(batches, self._settle):
                     for address, rows in groupby(self._messages(part), key=itemgetter(0)):
                         outflow = self._outflows.get(address)
                         if outflow is None:
@@ -130,6 +150,11 @@ class _Task:
                 raise HoldfastError(f"{options.url}: {error}") from error
         return {address: outflow.count for address, outflow in self._outflows.items()}
 
+    async def _settle(self) -> None:
+        """Returns once nothing is in doubt."""
+        for outflow in self._outflows.values():
+            await outflow.settle()
+
     async def _check_others(self, connection: Connection) -> None:
         """Raises HoldfastError where there were rows for an address the first time, and are none now."""
         named = self._options.address
@@ -137,9 +162,10 @@ class _Task:
             if address not in self._outflows:
                 where, last = _where(self._options, address), self._first.get(address, 1) - 1
                 try:
-                    sender = await connection.sender(address, producer=self._producer)
-                    _check_fewer(where, sender, last)
-                    await sender.close()
+                    sender = await _unless_gone(connection, address, self._producer)
+                    if sender is not None:
+                        _check_fewer(where, sender, last)
+                        await sender.close()
                 except LinkError as error:
                     raise _told(where, self._producer, error) from error
 
@@ -158,10 +184,10 @@ class _Task:
     def _rows_of(self, part: "RecordBatch") -> list[dict[str, Any]]:
         try:
             found: list[dict[str, Any]] = part.to_pylist(maps_as_pydicts="strict")
-        except (ValueError, OverflowError) as error:
+        except (KeyError, ValueError, OverflowError) as error:
             raise ConfigError(
-                f"rows {self._rows + 1} to {self._rows + part.num_rows} of partition {self._partition}: {error}; "
-                "expected times of the years 1 to 9999"
+                f"rows {self._rows + 1} to {self._rows + part.num_rows} of partition {self._partition}: "
+                f"{error.args[0]}; expected times of the years 1 to 9999, and each key of a map once"
             ) from None
         return found
 
@@ -233,14 +259,21 @@ class _Outflow:
         except LinkError as error:
             raise _told(self._where, self._sender.producer, error) from error
 
-    async def end(self) -> None:
+    async def settle(self) -> None:
         """Waits until the node has stored all of it."""
         try:
             await self._sender.drain()
             while self._returned:
                 await self._send_again()
                 await self._sender.drain()
-            _check_fewer(self._where, self._sender, self._first + self.count - 1)
+        except LinkError as error:
+            raise _told(self._where, self._sender.producer, error) from error
+
+    async def end(self) -> None:
+        """The same, and no row follows."""
+        await self.settle()
+        _check_fewer(self._where, self._sender, self._first + self.count - 1)
+        try:
             await self._sender.close()
         except LinkError as error:
             raise _told(self._where, self._sender.producer, error) from error
@@ -290,11 +323,30 @@ def _told(where: str, producer: str | None, error: HoldfastError) -> HoldfastErr
     return HoldfastError(f"{where}: {error}")
 
 
-async def _slices(batches: Iterable["RecordBatch"]) -> AsyncIterator["RecordBatch"]:
-    """The columns that are sent, of some rows at a time, in their order."""
+async def _slices(
+    batches: Iterable["RecordBatch"], settle: Callable[[], Awaitable[None]]
+) -> AsyncIterator["RecordBatch"]:
+    """The columns that are sent, of some rows at a time, in their order; `settle` is awaited before more bytes are in
+    doubt than may be."""
     iterator = iter(batches)
+    in_doubt = 0
     while (batch := await in_thread(next, iterator, None)) is not None:
-        wanted = batch.select([name for name in batch.schema.names if name not in NOT_SENT])
+        wanted = counting(batch)
         for start in range(0, batch.num_rows, ROWS_AT_ONCE):
-            yield wanted.slice(start, ROWS_AT_ONCE)
-            await asyncio.sleep(0)
+            for part in _cut(wanted.slice(start, ROWS_AT_ONCE)):
+                in_doubt += part.nbytes
+                if in_doubt > IN_DOUBT_BYTES_MAX:
+                    await settle()
+                    in_doubt = part.nbytes
+                yield part
+                await asyncio.sleep(0)
+
+
+def _cut(rows: "RecordBatch") -> Iterator["RecordBatch"]:
+    """These rows in parts of a bounded size."""
+    if rows.num_rows <= 1 or rows.nbytes <= BYTES_AT_ONCE:
+        yield rows
+    else:
+        half = rows.num_rows // 2
+        yield from _cut(rows.slice(0, half))
+        yield from _cut(rows.slice(half))

@@ -19,7 +19,7 @@ SINK_NAMES: Final = (
     "stallSeconds",
 )  # fmt: skip
 PRODUCER_BYTES_MAX: Final = 128
-"""A node takes 150 bytes, of which the partition's number needs some."""
+"""A node takes 150 bytes, of which the query's id and the partition's number need some."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

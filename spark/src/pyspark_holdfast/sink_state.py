@@ -16,11 +16,15 @@ from holdfast.errors import ConfigError, StorageError
 from pyspark_holdfast.checkpoint import batches_in, query_id, sync_plan
 
 DIRECTORY: Final = "holdfast-sink"
+ID_CHARS: Final = 8
+"""Of the query's id, which follow a name that the user gave: a new checkpoint, or another query of the name, would have
+its rows dropped for those that the node knows by their numbers."""
 KEPT: Final = 2
 """Files of so many batches are kept: the newest, which may be sent again, and where its numbers begin."""
 
 Numbers = dict[str, dict[int, int]]
-"""The number that comes next, by address and partition; 1 of those that are not there."""
+"""The number that comes next, by address and partition; 1 of those that are not there. The addresses that were used
+last come last."""
 
 
 class Sent(NamedTuple):
@@ -56,7 +60,8 @@ class SinkState:
                 "writer, and leave asynchronous progress tracking off"
             )
         batch = planned[-1]
-        producer = self._producer or f"spark-{query_id(self._checkpoint)}"
+        query = query_id(self._checkpoint)
+        producer = f"{self._producer}-{query[:ID_CHARS]}" if self._producer else f"spark-{query}"
         numbers: Numbers = {}
         if batch > 0:
             before = self._read(batch - 1)
@@ -66,11 +71,12 @@ class SinkState:
                     f"{DIRECTORY} is gone; use a new checkpoint"
                 )
             was, numbers = before
-            if was != producer:
+            if was not in (producer, self._producer):  # or in an earlier version, which had the name alone
                 raise ConfigError(
                     f"option 'producer': checkpoint {self._checkpoint} was written as {was!r}, and this is "
                     f"{producer!r}; give the same, or a new checkpoint"
                 )
+            producer = was
         return Plan(batch, producer, numbers, not self._begun(batch).exists())
 
     def begin(self, batch: int) -> None:
@@ -88,7 +94,7 @@ class SinkState:
         numbers = {address: dict(of) for address, of in plan.numbers.items()}
         for partition, rows in sent:
             for address, count in rows.items():
-                of = numbers.setdefault(address, {})
+                of = numbers[address] = numbers.pop(address, {})  # what was used last comes last
                 of[partition] = of.get(partition, 1) + count
         if self._read(plan.batch) not in (None, (plan.producer, numbers)):
             raise ConfigError(

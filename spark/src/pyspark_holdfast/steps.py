@@ -20,6 +20,8 @@ OWN: Final = (
     "with_fields", "where", "columns", "without_repeats", "without_ghosts", "counted", "in_order", "with_reference",
 )  # fmt: skip
 """Of `cleaning.py`."""
+SHUFFLING: Final = ("without_repeats", "without_ghosts", "counted")
+"""Those of ours whose rows come in another order when they are computed again."""
 STEPS_MAX: Final = 100
 NUMBER_MAX: Final = 1_000_000_000
 """The highest number that a function of ours takes."""
@@ -77,6 +79,29 @@ def check_steps(steps: Sequence[Step]) -> None:
             if expected is not None:
                 raise ConfigError(
                     f"step {number}, {step.function}: invalid value {value!r} for {name}; expected {expected}"
+                )
+
+
+def check_places(steps: Sequence[Step], *, by_column: bool) -> None:
+    """Raises ConfigError where rows may be in other places when a batch is computed again, by which the sink of
+    messages knows them. `by_column`: the column `address` says where a row goes."""
+    for number, step in enumerate(steps, start=1):
+        then = steps[number:]
+        where = f"step {number}, {step.function}: the sink of messages knows a row by its place"
+        if step.function in SHUFFLING and not any(one.function == "in_order" for one in then):
+            raise ConfigError(f"{where}, and Spark gives them another order each time; expected in_order behind it")
+        if step.function == "without_repeats":  # which of several rows stays may be another one each time
+            key = step.arguments["key"]
+            first = then[0].arguments["by"][: len(key)] if then[0].function == "in_order" else []
+            if {*first} != {*key} or any(one.function in ("where", *SHUFFLING) for one in then):
+                raise ConfigError(
+                    f"{where}, and which of several repeats stays may change; expected in_order next, by "
+                    f"{', '.join(key)} first, and behind it no step that leaves out or counts rows"
+                )
+            if by_column and "address" not in key:
+                raise ConfigError(
+                    f"{where}, and to which address a row goes may change with the repeat that stays; expected "
+                    "'address' in its key, or sink.address"
                 )
 
 
