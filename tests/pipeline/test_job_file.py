@@ -212,10 +212,6 @@ def test_what_a_batch_left_out_is_not_told_as_being_in_the_sink(tmp_path: Path) 
     assert places_of(options) == {"a/in": 5, "b/in": 6, "c/in": 2}
 
 
-def at_node(tmp_path: Path, node: NodeProcess, sink: str) -> tuple[Job, SourceOptions]:
-    source = f'[source]\nurl = "{node.url}"\naddress = "in"\nsubscription = "s"\nretrySeconds = 0\n'
-
-
 def at_node(tmp_path: Path, urls: str, sink: str) -> tuple[Job, SourceOptions]:
     source = f'[source]\nurl = "{urls}"\naddress = "in"\nsubscription = "s"\nretrySeconds = 0\n'
     job = read(tmp_path, f'checkpoint = "{tmp_path / "c"}"\n{source}[sink]\n{sink}\n')
