@@ -15,14 +15,11 @@ from holdfast.units import MIB
 from support import today
 from support.eventually import eventually_async
 from support.process import NodeProcess, run_holdfast, summary
+from support.stored import stored_bodies
 
 
 async def bodies(node: NodeProcess, queue: str) -> list[bytes]:
-    """Everything in the queue, in order, left where it is."""
-    async with await connect(node.url) as connection:
-        tail = (await connection.manage("READ", "holdfast:queue", queue))["next_sequence"]
-        receiver = await connection.receiver(queue, start_sequence=1, end_sequence=tail)
-        return [delivery.message.body_bytes() async for delivery in receiver]
+    return await stored_bodies(node.url, queue)
 
 
 async def await_left(node: NodeProcess, queue: str, wanted: int) -> None:

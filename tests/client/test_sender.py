@@ -23,6 +23,7 @@ from holdfast.client import (
     Spool,
     connect,
 )
+from holdfast.client.send import transmission
 from holdfast.client.send.sender import WhenFull
 from holdfast.client.waiting import Waiting
 from holdfast.errors import ConfigError
@@ -327,6 +328,25 @@ async def test_a_message_larger_than_the_node_takes_is_rejected_here(
     outcome = await sender.send(bytes(200), check=False)
     assert outcome == Rejected("amqp:link:message-size-exceeded", "the node takes at most 100 bytes in a message")
     assert await sender.send(b"small") == Accepted()
+
+
+@pytest.mark.parametrize("run_max", [0, 1, 3, 64])
+async def test_messages_keep_their_order_in_runs_and_alone(
+    broker: FakeBroker, connection: Connection, monkeypatch: pytest.MonkeyPatch, run_max: int
+) -> None:
+    """Small ones, those of several frames, and one that is read while it is sent."""
+    monkeypatch.setattr(transmission, "RUN_MAX", run_max)
+    sender = await connection.sender("q", producer="p")
+    sent = [b"%d" % number * (100_000 if number % 17 == 0 else 1) for number in range(1, 101)]
+    for body in sent[:50]:
+        await sender.post(body)
+    parts = asyncio.create_task(sender.send_parts([b"in ", b"parts"]))
+    await asyncio.sleep(0)
+    for body in sent[50:]:
+        await sender.post(body)
+    await asyncio.wait_for(sender.drain(), 10)
+    assert await parts == Accepted()
+    assert broker.bodies("q") == [*sent[:50], b"in parts", *sent[50:]]
 
 
 async def test_large_messages_arrive_whole(broker: FakeBroker, connection: Connection) -> None:

@@ -1,23 +1,10 @@
 """What a refused commit leaves in its queue stays there, though others began to read the queue meanwhile."""
 
-from typing import Any
-
 import pytest
 
-from holdfast.amqp.message.message import Message
-from holdfast.amqp.wire.performatives import Error, Properties, Rejected
+from holdfast.amqp.wire.performatives import Error, Rejected
 from holdfast.amqp.wire.types import Symbol
 from support.one_node import done, fill, world
-from support.rig import Client
-
-
-def ask(client: Client, operation: str, kind: str, name: str, **arguments: Any) -> None:
-    """A request whose answer is not waited for."""
-    told = {"operation": operation, "type": f"holdfast:{kind}", "name": name}
-    properties = Properties(message_id=operation, reply_to="replies")
-    request = Message(properties=properties, application_properties=told, value=arguments)
-    assert client._management is not None
-    client._management[0].send(request.encode(), context=None, settled=True)
 
 
 @pytest.mark.parametrize("how", ["rejected", "moved by hand"])
@@ -35,10 +22,10 @@ def test_a_subscription_made_while_a_message_moves_does_not_lose_it(how: str) ->
     if how == "rejected":
         client.accept(Rejected(Error(Symbol("a:b"), "why")))
     else:
-        ask(other, "MOVE", "entry", "work", queue_uuid=uuid, sequence=1, delivery_count=0, to="other")
+        other.request("MOVE", "entry", "work", queue_uuid=uuid, sequence=1, delivery_count=0, to="other")
     rig.settle()
     assert node.pending is not None and node.pending.batch.appends, "the copy is on its way"
-    ask(other, "OPEN", "subscription", "s", queue="work", mode="copy", start="next")
+    other.request("OPEN", "subscription", "s", queue="work", mode="copy", start="next")
     rig.settle()
     if how == "rejected":
         link.detach(closed=True)

@@ -8,10 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 pytest.importorskip("pyspark")
+pytest.importorskip("pyarrow")
+
+import pyarrow as pa
 
 from holdfast.client.messages.message_json import message_of
+from holdfast.client.messages.payload import cut
 from pyspark_holdfast.outgoing import line_of_row, message_of_row
-from pyspark_holdfast.outgoing_plain import plain_message
+from pyspark_holdfast.outgoing_plain import bodies_of, plain_message
 
 TEXTS = st.text(max_size=5)
 TIMES = st.datetimes(datetime(1970, 1, 1), datetime(9999, 1, 1), timezones=st.sampled_from([None, UTC]))
@@ -64,3 +68,14 @@ def test_the_short_way_is_taken_for_all_that_is_plain() -> None:
 )  # fmt: skip
 def test_what_is_not_surely_plain_is_left_to_the_long_way(more: dict[str, Any]) -> None:
     assert plain_message({**FULL, **more}) is None
+
+
+@pytest.mark.parametrize("kind", [pa.binary(), pa.string(), pa.null()])
+def test_rows_of_bodies_alone_are_sent_as_plain_rows_are(kind: pa.DataType) -> None:
+    told = [None, None] if kind == pa.null() else [b"a", None, b""] if kind == pa.binary() else ["\xe9", None, ""]
+    rows = pa.RecordBatch.from_pydict({"body": pa.array(told, kind), "address": ["q"] * len(told)})
+    bodies, messages = bodies_of(rows), [plain_message(row) for row in rows.to_pylist()]
+    assert bodies is not None
+    assert [cut(body) for body in bodies] == [cut(message) for message in messages]
+    assert bodies_of(rows.select(["address"])) is None
+    assert bodies_of(rows.append_column("subject", rows.column("address"))) is None

@@ -12,12 +12,14 @@ pytest.importorskip("pyarrow")
 
 import pyarrow as pa
 
-from holdfast.client import Accepted, Message, Outcome, Released, connect
+from holdfast.client import Message, Released, connect
+from holdfast.client.send.pending import OnOutcome
 from holdfast.errors import ConfigError, HoldfastError
 from pyspark_holdfast import sending
 from pyspark_holdfast.sending import check_numbers, send_partition
 from pyspark_holdfast.sink_options import SinkOptions, parse_sink_options
 from support.process import NodeProcess
+from support.stored import stored_bodies
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -45,10 +47,7 @@ async def send(
 
 async def bodies(node: NodeProcess, queue: str = "q") -> list[int]:
     """The numbers in the queue, in its order; they stay there."""
-    async with await connect(node.url) as connection:
-        tail = (await connection.manage("READ", "holdfast:queue", queue))["next_sequence"]
-        receiver = await connection.receiver(queue, start_sequence=1, end_sequence=tail)
-        return [int(delivery.message.body_bytes()) async for delivery in receiver]
+    return [int(body) for body in await stored_bodies(node.url, queue)]
 
 
 def failing(*batches: "RecordBatch") -> Iterator["RecordBatch"]:
@@ -200,12 +199,20 @@ class Returning:
 
     def __init__(self) -> None:
         self.numbers: list[int] = []
+        self.accepted = 0
+        self._back: list[tuple[int, OnOutcome]] = []
 
-    async def submit(self, message: Message, *, number: int) -> "asyncio.Future[Outcome]":
-        future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-        future.set_result(Accepted() if number in self.numbers else Released())
+    async def post(self, message: Message, *, number: int, on_outcome: OnOutcome) -> None:
+        if number in self.numbers:
+            self.accepted += 1
+        else:
+            self._back.append((number, on_outcome))
         self.numbers.append(number)
-        return future
+
+    async def drain(self) -> None:
+        back, self._back = self._back, []
+        for number, on_outcome in back:
+            on_outcome(number, Released())
 
     async def close(self) -> None:
         return
@@ -221,9 +228,7 @@ async def test_messages_that_are_given_back_together_share_one_pause(monkeypatch
     monkeypatch.setattr(sending.asyncio, "sleep", sleep)
     sender = Returning()
     outflow = sending._Outflow(sender, "queue 'q'", 0, 1, None)  # type: ignore[arg-type]  # it has what is asked of one
-    for number in range(1, 6):
-        outflow._waiting.append((await sender.submit(Message(), number=number), Message(), number))
-        outflow.count += 1
+    await outflow.put([Message()] * 5)
     await outflow.end()
     assert sender.numbers == [1, 2, 3, 4, 5] * 2 and pauses == [sending.PAUSE_S]
 

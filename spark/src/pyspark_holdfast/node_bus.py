@@ -18,14 +18,14 @@ from holdfast.client.errors import (
     ManagementError,
     UndecodableMessage,
 )
+from holdfast.entity_types import QUEUE, SUBSCRIPTION
 from holdfast.errors import ConfigError, HoldfastError
 from pyspark_holdfast.bus import Entry, Lease, NodeUnreachable, Position, QueueMadeAnew, ReaderFenced, Start, Window
 from pyspark_holdfast.options import SourceOptions
 
 MANAGE_LIMIT_S: Final = 30.0
 
-QUEUE: Final = "holdfast:queue"
-SUBSCRIPTION: Final = "holdfast:subscription"
+
 NOT_IMPLEMENTED: Final = 501
 
 _NEWER_HOLDER: Final = "newer holder"

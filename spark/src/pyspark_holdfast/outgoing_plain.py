@@ -7,9 +7,12 @@ is wrong with it; a test compares the two for drawn rows.
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from math import isfinite
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.client import Header, Message, Properties
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
 
 _TEXTS: Final = frozenset(
     ("message_id", "to", "subject", "reply_to", "correlation_id", "group_id", "reply_to_group_id")
@@ -55,3 +58,12 @@ def plain_message(row: Mapping[str, Any]) -> Message | None:
 
 def _is_simple(value: Any) -> bool:
     return type(value) in _SIMPLE or (type(value) is float and isfinite(value))
+
+
+def bodies_of(part: "RecordBatch") -> list[bytes] | None:
+    """The bodies of rows that have nothing else but an address; None of others. The client sends bytes as the message
+    that `plain_message` makes of such a row."""
+    if {*part.schema.names} - {"address"} != {"body"}:
+        return None
+    bodies = part.column("body").to_pylist()
+    return [body if type(body) is bytes else (body or "").encode() for body in bodies]

@@ -9,18 +9,21 @@ before it.
 import argparse
 import asyncio
 import sys
-from collections import deque
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack
+from functools import partial
+from itertools import groupby, repeat
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
-from holdfast.client import Accepted, Connection, Message, Outcome, Rejected, Sender, connect
+from holdfast.client import Connection, Message, Outcome, Rejected, Sender, connect
 from holdfast.client.errors import ConnectionFailed, LinkError, LinkStolen
 from holdfast.client.outcomes import is_not_taken
 from holdfast.client.verbs.running import STALLED_S, STALLS, Progress, in_thread, telling_stalls
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.lines import say
 from pyspark_holdfast.outgoing import NOT_SENT, message_of_row
+from pyspark_holdfast.outgoing_plain import bodies_of
 from pyspark_holdfast.sink_options import SinkOptions
 from pyspark_holdfast.sink_state import Numbers
 
@@ -114,13 +117,11 @@ class _Task:
                     await connect(options.url, retry_s=options.retry_s, ca_file=options.ca_file)
                 )
                 async for part in _slices(batches):
-                    for row in self._rows_of(part):
-                        self._rows += 1
-                        address, message = self._message(row)
+                    for address, rows in groupby(self._messages(part), key=itemgetter(0)):
                         outflow = self._outflows.get(address)
                         if outflow is None:
                             outflow = self._outflows[address] = await self._attach(stack, connection, address)
-                        await outflow.put(message)
+                        await outflow.put(message for _, message in rows)
                 for outflow in self._outflows.values():
                     await outflow.end()
                 if self._knows:
@@ -142,6 +143,18 @@ class _Task:
                 except LinkError as error:
                     raise _told(where, self._producer, error) from error
 
+    def _messages(self, part: "RecordBatch") -> Iterator[tuple[str, Message | bytes]]:
+        """Of each row its address and its message."""
+        address = self._options.address
+        bodies = None if address is None else bodies_of(part)
+        if address is not None and bodies is not None:
+            self._rows += part.num_rows
+            yield from zip(repeat(address), bodies)
+            return
+        for row in self._rows_of(part):
+            self._rows += 1
+            yield self._message(row)
+
     def _rows_of(self, part: "RecordBatch") -> list[dict[str, Any]]:
         try:
             found: list[dict[str, Any]] = part.to_pylist(maps_as_pydicts="strict")
@@ -152,7 +165,7 @@ class _Task:
             ) from None
         return found
 
-    def _message(self, row: dict[str, Any]) -> tuple[str, Message]:
+    def _message(self, row: dict[str, Any]) -> tuple[str, Message | bytes]:
         address = self._options.address or row.get("address")
         try:
             if not isinstance(address, str) or not address:
@@ -191,12 +204,13 @@ class _Outflow:
         self._partition = partition
         self._first = first
         self._stall_s = stall_s
-        self._given_back_at: float | None = None
+        self._returned: list[tuple[Message | bytes, int]] = []
+        """What the node gave back, and has not been sent again."""
+        self._returned_at: float | None = None
         """Since when the node has given back all that it was asked to take."""
+        self._accepted = 0
+        """What it had taken by then."""
         self._has_told = False
-        self._after_pause = 0
-        """How many of the next to be settled were sent before the latest pause."""
-        self._waiting: deque[tuple[asyncio.Future[Outcome], Message, int]] = deque()
 
     def begin(self, *, must_know: bool) -> None:
         """The node has answered which numbers it has."""
@@ -207,44 +221,35 @@ class _Outflow:
                 "come twice; use a new checkpoint"
             )
 
-    async def put(self, message: Message) -> None:
-        """Sends it under the next number, once there is room."""
-        number = self._first + self.count
-        self.count += 1
-        while len(self._waiting) >= IN_DOUBT_MAX:
-            await self._settle_one()
-        await self._submit(message, number)
-        while self._waiting and self._waiting[0][0].done():
-            await self._settle_one()
+    async def put(self, messages: Iterable[Message | bytes]) -> None:
+        """Sends them under the next numbers, each once there is room."""
+        try:
+            for message in messages:
+                if self._returned:
+                    await self._send_again()
+                number = self._first + self.count
+                self.count += 1
+                await self._sender.post(message, number=number, on_outcome=partial(self._not_accepted, message))
+        except LinkError as error:
+            raise _told(self._where, self._sender.producer, error) from error
 
     async def end(self) -> None:
         """Waits until the node has stored all of it."""
-        while self._waiting:
-            await self._settle_one()
-        _check_fewer(self._where, self._sender, self._first + self.count - 1)
         try:
+            await self._sender.drain()
+            while self._returned:
+                await self._send_again()
+                await self._sender.drain()
+            _check_fewer(self._where, self._sender, self._first + self.count - 1)
             await self._sender.close()
         except LinkError as error:
             raise _told(self._where, self._sender.producer, error) from error
 
-    async def _submit(self, message: Message, number: int) -> None:
-        try:
-            self._waiting.append((await self._sender.submit(message, number=number), message, number))
-        except LinkError as error:
-            raise _told(self._where, self._sender.producer, error) from error
-
-    async def _settle_one(self) -> None:
-        future, message, number = self._waiting.popleft()
-        try:
-            outcome = await future
-        except LinkError as error:
-            raise _told(self._where, self._sender.producer, error) from error
-        had_pause, self._after_pause = self._after_pause > 0, max(0, self._after_pause - 1)
-        if isinstance(outcome, Accepted):
-            self._given_back_at, self._has_told = None, False
-            return
+    def _not_accepted(self, message: Message | bytes, number: int | None, outcome: Outcome) -> None:
+        """Called with each outcome but accepted; what it raises ends the sender, and the task with it."""
+        assert number is not None, "a named producer's messages have numbers"
         if is_not_taken(outcome):
-            await self._send_again(message, number, had_pause=had_pause)
+            self._returned.append((message, number))
             return
         reason = f"{outcome.condition}: {outcome.description}" if isinstance(outcome, Rejected) else str(outcome)
         row = number - self._first + 1
@@ -252,21 +257,21 @@ class _Outflow:
             f"{self._where}: the node refused row {row} of partition {self._partition} for this address: {reason}"
         )
 
-    async def _send_again(self, message: Message, number: int, *, had_pause: bool) -> None:
-        """One that the node gave back, after a pause that all share which it gave back meanwhile."""
+    async def _send_again(self) -> None:
+        """What the node gave back, after a pause that all share which it gives back meanwhile."""
         now = asyncio.get_running_loop().time()
-        if self._given_back_at is None:
-            self._given_back_at = now
-        if self._stall_s is not None and now - self._given_back_at >= self._stall_s:
+        if self._returned_at is None or self._sender.accepted > self._accepted:
+            self._returned_at, self._accepted, self._has_told = now, self._sender.accepted, False
+        if self._stall_s is not None and now - self._returned_at >= self._stall_s:
             text = f"given up after {self._stall_s:g} s (stallSeconds)"
             raise HoldfastError(f"{self._sender.address}: {STALLS['back']}; {text}")
-        if not self._has_told and now - self._given_back_at >= STALLED_S:
+        if not self._has_told and now - self._returned_at >= STALLED_S:
             self._has_told = True
             say(f"holdfast {VERB}: {self._sender.address}: {STALLS['back']}; waiting", file=sys.stderr)
-        if not had_pause:
-            await asyncio.sleep(PAUSE_S)
-            self._after_pause = len(self._waiting)
-        await self._submit(message, number)
+        await asyncio.sleep(PAUSE_S)
+        returned, self._returned = self._returned, []
+        for message, number in returned:
+            await self._sender.post(message, number=number, on_outcome=partial(self._not_accepted, message))
 
 
 def _check_fewer(where: str, sender: Sender, last: int) -> None:

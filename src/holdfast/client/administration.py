@@ -11,16 +11,18 @@ from typing import Any, Final, Literal, Protocol
 from holdfast.amqp.wire.types import Ulong
 from holdfast.client.errors import ManagementError
 from holdfast.client.listing import Listed, hidden
+from holdfast.entity_types import (
+    ATTACHMENT,
+    CONNECTION,
+    LINK,
+    MANAGEMENT,
+    NODE,
+    QUEUE,
+    SERVICE,
+    SESSION,
+    SUBSCRIPTION,
+)
 
-MANAGEMENT: Final = "org.amqp.management"
-NODE: Final = "holdfast:node"
-QUEUE: Final = "holdfast:queue"
-LINK: Final = "holdfast:link"
-SUBSCRIPTION: Final = "holdfast:subscription"
-SERVICE: Final = "holdfast:service"
-CONNECTION: Final = "holdfast:connection"
-SESSION: Final = "holdfast:session"
-ATTACHMENT: Final = "holdfast:attachment"
 CLOSABLE: Final = (CONNECTION, SESSION, ATTACHMENT)
 """By how many slashes an identity of theirs has."""
 

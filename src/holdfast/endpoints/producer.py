@@ -29,6 +29,7 @@ from holdfast.custody.names.identity import Identities
 from holdfast.endpoints.addresses.dynamic_nodes import DynamicNodes
 from holdfast.endpoints.addresses.resolver import Resolver
 from holdfast.endpoints.admission import Admission, Offered, full_text
+from holdfast.endpoints.numbered_runs import NumberedRuns
 from holdfast.endpoints.overtaking import OVERTAKEN_MAX, OvertakingIntake, band_of
 from holdfast.endpoints.plain_runs import PlainRuns
 from holdfast.endpoints.publishers import Publishers
@@ -54,6 +55,10 @@ some."""
 
 ENTRY_OVERHEAD: Final = 512
 """Bytes that an entry may have beyond its payload: its fixed part, identity, address."""
+
+
+class NoRoom(RemoteProtocolError):
+    """There is no room for the message now."""
 
 
 WAITS: Final = "waits"
@@ -113,6 +118,7 @@ class ProducerLink(OvertakingIntake):
         self.producer = producer
         self._offered = Offered()
         self._plain = PlainRuns(parts.limits.annotation_bytes_max)
+        self._numbered = None if producer is None else NumberedRuns(producer)
         parts.links.producers_of(queue)[self] = None
 
     @property
@@ -226,15 +232,17 @@ class ProducerLink(OvertakingIntake):
         taken = 0
         if not (
             self.parked
-            or self.producer
             or self.destination
             or self.unknown
+            or (self.producer and queue.bands)  # what fits depends on the priorities of those before it
             or self._subject
             or self._tells_publisher
             or self._is_spread
             or parts.config.telemetry_messages
         ):
-            values = self._plain.values(payloads, parts.clock.wall_ms, run.message_format)
+            numbered = self._numbered
+            plain = payloads if numbered is None else numbered.unnumbered(payloads)
+            values = self._plain.values(plain, parts.clock.wall_ms, run.message_format)
             stored_bytes = sum([len(value) for value in values])
             size = stored_bytes - len(values) * entry.FIXED_BYTES
             lowest = PRIORITY_MOST if queue.bands is None else self._came(values)
@@ -249,6 +257,8 @@ class ProducerLink(OvertakingIntake):
                     self.peer.amqp.took(asked)
                 else:
                     queue.append_all(values, size)
+                if numbered is not None:
+                    numbered.stored(parts.turns.gathered, taken)
                 if not run.settled:
                     parts.turns.gathered.arrived_all(self, run.first_id, taken)
                 parts.links.refills[self] = None
@@ -306,7 +316,7 @@ class ProducerLink(OvertakingIntake):
             raise RemoteProtocolError(conditions.NOT_IMPLEMENTED, text)
         full = self.parts.catalog.delayed_full(queue.host)
         if full:
-            raise RemoteProtocolError(conditions.RESOURCE_LIMIT_EXCEEDED, full)
+            raise NoRoom(conditions.RESOURCE_LIMIT_EXCEEDED, full)
 
     def take(self, delivery: Delivery, *, large: Stream | None) -> bool:
         parts = self.parts
@@ -314,7 +324,8 @@ class ProducerLink(OvertakingIntake):
         try:
             sections, notes, number = self._read(payload)
         except RemoteProtocolError as error:
-            return self._answer(delivery, rejection(error.condition, error.description))
+            later = isinstance(error, NoRoom)
+            return self._answer(delivery, rejection(error.condition, error.description, later=later))
         producer = self.producer
         if producer is not None and number in producer.stored:
             if not delivery.settled:

@@ -4,8 +4,10 @@ Rules of this file: one link at a time, and which messages there are is the outb
 only as a `TransmissionOwner`, which gets each outcome. Hot path: `pump`. Sources: AMQP 1.0 §2.6.7, §2.6.13, §2.7.3.
 """
 
+from collections import deque
 from collections.abc import Iterable
-from typing import Any, Protocol
+from itertools import islice
+from typing import Any, Final, Protocol
 
 from holdfast.amqp.links.sender import Sender as EngineSender
 from holdfast.amqp.session.session import Session
@@ -18,6 +20,9 @@ from holdfast.client.resume import SendingState, timeout_s
 from holdfast.client.send.outbox import Outbox
 from holdfast.client.send.outflow import Outflow
 from holdfast.client.send.pending import PendingMessage
+
+RUN_MAX: Final = 64
+"""Messages that are sent at once: those behind one that must be sent alone were put together in vain."""
 
 
 class TransmissionOwner(Protocol):
@@ -116,6 +121,8 @@ class Transmission:
         if self.outflow is not None and self.outflow.went_on():
             self.outflow = None
         while unsent and link.sendable and not retries.messages:
+            if self._send_run(link, unsent):
+                continue
             message = unsent.popleft()
             if message.body is not None:
                 if message.future is not None and message.future.cancelled():
@@ -130,6 +137,24 @@ class Transmission:
             link.send(parts, context=message, state=message.state)
         if link.drain and (not unsent or retries.messages or link.resumes_only):
             link.drained()
+
+    def _send_run(self, link: EngineSender, unsent: deque[PendingMessage]) -> bool:
+        """Sends the next whole messages of no transaction at once; False if the next message is to be sent alone."""
+        heads, bodies, messages, bytes_max = [], [], [], self.message_bytes_max
+        for message in islice(unsent, min(link.credit, RUN_MAX)):
+            if message.body is not None or message.state is not None:
+                break
+            parts = message.cut.parts(message.number)
+            head, body = parts[0] if len(parts) == 2 else b"".join(parts[:-1]), parts[-1]
+            if bytes_max is not None and len(head) + len(body) > bytes_max:
+                break
+            heads.append(head)
+            bodies.append(body)
+            messages.append(message)
+        count = link.send_run(heads, bodies, messages, settled=False)
+        for _ in range(count):
+            unsent.popleft()
+        return count > 0
 
     def is_sending(self, message: PendingMessage) -> bool:
         """Some of the message's body is not written yet."""

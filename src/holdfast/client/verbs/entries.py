@@ -17,13 +17,14 @@ from holdfast.client.receive.receiver import Receiver
 from holdfast.client.verbs.render import body_bytes, body_fields, plain
 from holdfast.client.verbs.running import complain, connect_as, place_of, refused, run
 from holdfast.columns import table
+from holdfast.entity_types import ENTRY, QUEUE
 from holdfast.errors import ConfigError
 from holdfast.lines import json_line, say
+from holdfast.names import DEAD_LETTERS
 
-ENTRY: Final = "holdfast:entry"
 COLUMNS: Final = ("sequence", "state", "delivery_count", "enqueued", "bytes", "message_id")
 DEAD_COLUMNS: Final = ("sequence", "enqueued", "bytes", "message_id", "from", "reason")
-DEAD_LETTERS: Final = "$dead-letters"
+
 BROWSE_CREDIT: Final = 500
 CHANGED_AT_ONCE: Final = 250
 """Messages that are looked for before those that were found are changed."""
@@ -82,7 +83,7 @@ async def browsed(connection: Connection, args: argparse.Namespace) -> Receiver 
     """A reader of what is in the queue now and matches `args.selector`, behind `args.after`, at most `args.count`; None
     if there is nothing."""
     try:
-        row = await connection.manage("READ", "holdfast:queue", args.queue)
+        row = await connection.manage("READ", QUEUE, args.queue)
     except ManagementError as error:
         if error.code == 404 and args.queue == DEAD_LETTERS:  # made for the first of them
             return None

@@ -134,8 +134,8 @@ class ConsumerAttach:
             if address.startswith("@"):
                 text = f"{address[:60]}: clients cannot receive from a transmission queue"
                 raise Refusal(conditions.NOT_ALLOWED, f"{text}; use a queue of {self._name!r}")
-            if self._resolver.address_of(address, peer.host).node is not None:
-                text = f"{address} is a queue of another node; connect to that node, or use a queue of {self._name!r}"
+            if self._resolver.address_of(address, peer.host).node is not None:  # one text: remotes are not revealed
+                text = f"{address} is at another node or a remote; connect to that, or use a queue of {self._name!r}"
                 raise Refusal(conditions.NOT_FOUND, text)
         if source.distribution_mode not in (None, MOVE, COPY):
             text = f"invalid value {source.distribution_mode!r} for distribution-mode; expected {MOVE} or {COPY}"

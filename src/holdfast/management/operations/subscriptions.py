@@ -15,15 +15,21 @@ from holdfast.broker.cursors.shown import LINK_PREFIX
 from holdfast.broker.entries.address import split_topic
 from holdfast.broker.entries.kinds import QueueKind
 from holdfast.broker.queue import Queue
+from holdfast.broker.stored.bounds import Bounds
 from holdfast.broker.topic import Topic
 from holdfast.endpoints.resumption.resume import Resumption
+from holdfast.entity_types import SUBSCRIPTION
 from holdfast.errors import ConfigError
-from holdfast.management.operations.answers import SUBSCRIPTION, Answer, Refused, Table, number_of, queue_of, text_of
+from holdfast.management.operations import changes
+from holdfast.management.operations.answers import Answer, Refused, number_of, queue_of, text_of
+from holdfast.management.operations.costs import Costs
 from holdfast.management.operations.entities import EntityType
+from holdfast.management.operations.operation import READS, Operation, Table
 from holdfast.management.operations.ranges import first_since, measured
-from holdfast.names import check_name
+from holdfast.management.operations.rights import Rights
+from holdfast.names import DEAD_LETTERS, check_name
 from holdfast.schema import is_whole_within
-from holdfast.state.catalog import DEAD_LETTERS, Catalog
+from holdfast.state.catalog import Catalog
 
 GAPS_MAX: Final = 256
 """Ranges that one request may ask about."""
@@ -100,16 +106,31 @@ class SubscriptionOperations:
         self._resume = resume
 
     def register(self, table: Table) -> None:
+        needs, one, held = Rights.of_subscription, ("queue", "queue_uuid"), ("queue", "queue_uuid", "lease_epoch")
         table |= {
-            (SUBSCRIPTION, "OPEN"): self.open,
-            (SUBSCRIPTION, "READ"): self.read,
-            (SUBSCRIPTION, "PEEK"): self.peek,
-            (SUBSCRIPTION, "GAPS"): self.gaps,
-            (SUBSCRIPTION, "ADVANCE"): self.advance,
-            (SUBSCRIPTION, "UPDATE"): self.update,
-            (SUBSCRIPTION, "DELETE"): self.delete,
-            (SUBSCRIPTION, "QUERY"): self.query,
-        }
+            (SUBSCRIPTION, "OPEN"): Operation(
+                self.open, changes.subscription_opened, needs=Rights.of_opening, cost=Costs.of_opening,
+                arguments=("queue", "mode", "start", "start_ms"), creates=True,
+            ),
+            (SUBSCRIPTION, "READ"): Operation(
+                self.read, READS, needs=needs, cost=Costs.of_subscription, arguments=("queue",)
+            ),
+            (SUBSCRIPTION, "PEEK"): Operation(
+                self.peek, READS, needs=needs, arguments=(*held, "start", "messages_max", "bytes_max", "exact")
+            ),
+            (SUBSCRIPTION, "GAPS"): Operation(self.gaps, READS, needs=needs, arguments=(*one, "ranges")),
+            # a reader advances after each batch, which nobody looks for later
+            (SUBSCRIPTION, "ADVANCE"): Operation(self.advance, READS, needs=needs, arguments=(*held, "sequence")),
+            (SUBSCRIPTION, "UPDATE"): Operation(
+                self.update, changes.subscription_changed, needs=needs, arguments=("queue", *Bounds._fields)
+            ),
+            (SUBSCRIPTION, "DELETE"): Operation(
+                self.delete, changes.subscription_deleted, needs=needs, cost=Costs.of_producers, arguments=("queue",)
+            ),
+            (SUBSCRIPTION, "QUERY"): Operation(
+                self.query, READS, needs=needs, cost=Costs.of_list, arguments=("queue", "after")
+            ),
+        }  # fmt: skip
 
     def types(self) -> tuple[EntityType, ...]:
         """The rows of QUERY; an identity is QUEUE/NAME."""
@@ -213,7 +234,8 @@ class SubscriptionOperations:
         queue, _ = self._of_queue(host, name, arguments)
         ranges = arguments.get("ranges")
         if not isinstance(ranges, list) or len(ranges) % 2 or len(ranges) > 2 * GAPS_MAX:
-            raise Refused(400, f"invalid value for ranges; expected first and end of at most {GAPS_MAX} ranges")
+            expected = f"a list of first, end, first, end …, at most {GAPS_MAX} ranges"
+            raise Refused(400, f"invalid value for ranges; expected {expected}")
         if not all(is_whole_within(number, 0, 2**63) for number in ranges):
             raise Refused(400, "invalid value for ranges; expected numbers from 0 to 2^63 - 1")
         counts = [queue.gone.count(int(first), int(end)) for first, end in zip(ranges[::2], ranges[1::2], strict=True)]
