@@ -204,10 +204,17 @@ def all_options() -> frozenset[str]:
     return frozenset(name for parser in parsers(grammar()) for name in options_of(parser))
 
 
+QUOTED = re.compile(r"'([^']*)'")
+"""An argument with blanks in it, perhaps a command."""
+
+
 def complaint(command: str) -> str | None:
     """What is wrong with a command that is named, whole or in part: `holdfast queue list --json`; None if nothing."""
     parser = grammar()
-    for word in command.split()[1:]:
+    for quoted in QUOTED.findall(command):
+        if quoted.startswith("holdfast ") and (found := complaint(quoted)) is not None:
+            return found
+    for word in QUOTED.sub("", command).split()[1:]:
         if word.startswith("--"):
             if word not in options_of(parser):
                 return f"{parser.prog}: no option {word}"
