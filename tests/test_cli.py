@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import __version__, cli
-from holdfast.cli import distributions, messages, process
+from holdfast.cli import distributions, process, status
 from holdfast.errors import ConfigError, HoldfastError
 
 
@@ -261,7 +261,7 @@ def test_errors_become_exit_codes(
         raise raised
 
     monkeypatch.setattr(process, "drop_output", lambda: None)  # the tests' own standard output
-    monkeypatch.setattr(messages, "_run_status", run)
+    monkeypatch.setattr(status, "_run_status", run)
     assert exit_code("status") == code
     assert capsys.readouterr().err == said
 
@@ -410,7 +410,7 @@ def test_a_closed_descriptor_is_not_given_to_a_store(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "module", ["holdfast.cli", "argparse", "holdfast.cli.messages", "holdfast.client.verbs.manage", "uvloop"]
+    "module", ["holdfast.cli", "argparse", "holdfast.cli.status", "holdfast.client.verbs.manage", "uvloop"]
 )
 def test_ctrl_c_while_it_is_loading_says_nothing(module: str, tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(

@@ -13,7 +13,8 @@ import pytest
 
 from amqp.client_transcripts import CLIENT_TRANSCRIPTS
 from amqp.transcripts import TRANSCRIPTS
-from holdfast.settings.limits import Limits
+from holdfast.routing.settings import ROUTING_WITHIN
+from holdfast.settings.limits import LIMITS_WITHIN, Limits
 from pyspark_holdfast.options import NAMES, parse_options
 
 ROOT = Path(__file__).parent.parent
@@ -148,6 +149,28 @@ def test_a_limit_is_told_with_its_default(field: Field[Any]) -> None:
     found = re.search(rf"^\| `{field.name}` \| ([\d,.]+) \| .*[a-z]", text, re.MULTILINE)
     assert found is not None, f"{field.name} is not in docs/configuration.md"
     assert float(found[1].replace(",", "")) == field.default
+
+
+RANGES = LIMITS_WITHIN | ROUTING_WITHIN
+
+
+@pytest.mark.parametrize("key", sorted(RANGES))
+def test_a_limit_is_told_with_its_range(key: str) -> None:
+    """`from 1 to 2^24`; where only sizes of memory that nobody has lie above, `At least 65,536` is enough."""
+    text = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
+    (row,) = re.findall(rf"^\| `{key}` \|.*$", text, re.MULTILINE)
+    low, high = (_spellings(number) for number in RANGES[key])
+    range_ = re.search(r"\b[Ff]rom ([\d,.]+) to ([\d,.]*\d(?:\^\d+)?)", row)
+    if range_ is None:
+        least = re.search(r"\bAt least ([\d,]*\d)", row)
+        assert RANGES[key][1] >= 2**40 and least is not None and least[1] in low, row
+    else:
+        assert range_[1] in low and range_[2] in high, row
+
+
+def _spellings(number: float) -> set[str]:
+    power = {f"2^{int(number).bit_length() - 1}"} if int(number).bit_count() == 1 else set()
+    return {f"{number:,}", f"{number:g}"} | power
 
 
 def test_the_spark_source_s_options_are_told_with_their_defaults() -> None:

@@ -66,6 +66,7 @@ def test_promtool_accepts_the_rules() -> None:
 CASES = (
     ("HoldfastDrained", "holdfast_drained", {}, "0x10 1x900", "12h", "12h12m"),
     ("HoldfastSiteSilent", "holdfast_session_up", {"neighbour": "hub"}, "1x10 0x30", "15m", "22m"),
+    ("HoldfastRemoteDown", "holdfast_remote_up", {"remote": "mq"}, "1x10 0x30", "15m", "22m"),
     ("HoldfastCustodyOld", "holdfast_custody_oldest_seconds", {"destination": "hub"}, "0+60x100", "1h4m", "1h7m"),
     ("HoldfastDisk", "holdfast_disk_ok", {}, "1x10 0x10", "10m", "13m"),
     ("HoldfastDeadLetters", "holdfast_dead_letters_messages", {}, "5x10 6x10", "10m", "12m"),

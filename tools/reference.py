@@ -90,11 +90,12 @@ PAGES: Final[Mapping[str, Names]] = {
         "ManagementError": None,
         "NotAccepted": None,
         "NoReply": None,
+        "RequestInDoubt": None,
     },
     "holdfast.client.blocking": {
         "BlockingConnection": (
-            "admin", "close", "manage", "node", "open", "read_range", "receiver", "reply", "request", "send", "sender",
-            "transaction",
+            "admin", "close", "manage", "node", "open", "read_first", "read_range", "receiver", "reply", "request",
+            "send", "sender", "transaction",
         ),
         "BlockingSender": ("close", "last_number", "missing", "next_number", "send"),
         "BlockingReceiver": ("batch", "close", "ended"),
@@ -102,6 +103,7 @@ PAGES: Final[Mapping[str, Names]] = {
         "BlockingTransaction": ("accept", "commit", "reject", "release", "rollback", "send", "submit"),
         "BlockingAdministration": _ADMINISTRATION,
         "Entry": None,
+        "LargeEntry": None,
     },
     "holdfast.errors": {
         "HoldfastError": None,

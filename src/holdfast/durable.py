@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["changing", "owner_of", "replace_file", "sync_directories", "sync_file"]
+__all__ = ["changing", "owner_for", "owner_of", "replace_file", "sync_directories", "sync_file"]
 
 
 def sync_file(place: Path) -> None:
@@ -63,12 +63,21 @@ def owner_of(path: Path) -> tuple[int, int] | None:
     return found.st_uid, found.st_gid
 
 
+def owner_for(path: Path) -> tuple[int, int] | None:
+    """User and group for what `replace_file` puts in the place of `path`: those of the file that is there, so that a
+    node which runs as another user can still read it. A new file of root's gets those of its directory, for the same
+    reason; nobody else may give a file away."""
+    found = owner_of(path)
+    return owner_of(path.parent) if found is None and os.geteuid() == 0 else found
+
+
 @contextmanager
-def changing(directory: Path) -> Iterator[None]:
-    """A lock: within the block, other callers of `changing` do not change the files of that directory."""
+def changing(directory: Path, *, waits: bool = True) -> Iterator[None]:
+    """A lock: within the block, other callers of `changing` do not change the files of that directory. `waits`: for
+    them; otherwise BlockingIOError while there is one."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        fcntl.flock(descriptor, fcntl.LOCK_EX if waits else fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
     finally:
         os.close(descriptor)

@@ -23,6 +23,9 @@ DESTINATION_BYTES_MAX: Final = HOST_BYTES_MAX + 1 + NAME_BYTES_MAX
 LABEL_MAX: Final = 63
 """Characters between two dots of a host's name, as it is asked for (RFC 1035, 2.3.4)."""
 
+DEAD_LETTERS: Final = "$dead-letters"
+"""The queue of messages that could not be delivered."""
+
 _DOTS: Final = re.compile("[.\u3002\uff0e\uff61]")
 """Characters that IDNA treats as a dot (RFC 3490, 3.1)."""
 _PRINTABLE: Final = re.compile(r"[^\x00-\x1f\x7f@\ud800-\udfff]+")

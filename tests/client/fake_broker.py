@@ -291,6 +291,10 @@ class Peer(asyncio.Protocol):
         attach = link.remote_attach
         if isinstance(link, Sender):
             link.context = attach.source
+            if attach.source.dynamic:
+                link.context = replace(attach.source, address=f"dynamic-{broker.attaches}")
+                link.accept(source=link.context)
+                return
             if attach.source.address == "$management":
                 self.replies[str(attach.target.address)] = link
             if broker.knows_filters:

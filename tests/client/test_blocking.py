@@ -153,6 +153,7 @@ CALLS: dict[str, Callable[[BlockingConnection], object]] = {
     "send": lambda connection: connection.send("q", b"x"),
     "manage": lambda connection: connection.manage("STATUS", "holdfast:node"),
     "read_range": lambda connection: next(connection.read_range("q", 1, 2)),
+    "read_first": lambda connection: next(connection.read_first("q", 1, 2)),
     "close": lambda connection: connection.close(),
 }
 

@@ -24,6 +24,7 @@ from holdfast.client import (
     connect,
     management,
 )
+from holdfast.client.network.wire import Wire
 from holdfast.errors import ConfigError
 
 
@@ -133,6 +134,15 @@ async def test_a_connection_that_is_closed_at_once_is_tried_again() -> None:
             assert await (await connection.sender("q")).send(b"x") == Accepted()
 
 
+async def test_who_is_logged_out_while_it_opens_logs_in_again(broker: FakeBroker, connection: Connection) -> None:
+    """The node's rules changed just then: its open and its close come in one read."""
+    sender = await connection.sender("q")
+    broker.close_opened = [("amqp:unauthorized-access", "closed: what its user may do has changed; log in again")]
+    broker.cut()
+    assert await asyncio.wait_for(sender.send(b"x"), 5) == Accepted()
+    assert not broker.close_opened and connection.failure is None
+
+
 async def test_why_a_connection_was_closed_at_once_is_shown() -> None:
     async with FakeBroker() as broker:
         broker.close_opened = [FULL] * 100
@@ -149,8 +159,8 @@ async def test_a_link_that_is_made_while_the_connection_closes_waits_for_the_nex
     asked: list[asyncio.Task[object]] = []
     ending = connection._ending
 
-    def at_the_end(error: Error | None, what: str) -> None:
-        ending(error, what)
+    def at_the_end(wire: Wire, error: Error | None, what: str) -> None:
+        ending(wire, error, what)
         if asked:
             return
         for use in (connection.sender("q"), connection.receiver("q"), connection.parts_receiver("q")):
@@ -219,19 +229,6 @@ async def test_management_answers_and_refuses(broker: FakeBroker, connection: Co
     with pytest.raises(ManagementError, match=r"^DELETE t 'n': 404 no such$") as caught:
         await connection.manage("DELETE", "t", "n")
     assert caught.value.code == 404
-
-
-async def test_a_request_without_an_answer_goes_again(broker: FakeBroker, connection: Connection) -> None:
-    answers = iter([False, True])
-
-    def answer(told: object, value: object) -> tuple[int, str, object]:
-        if not next(answers):
-            broker.cut()
-        return 200, "", {"done": True}
-
-    broker.answer = answer
-    assert await asyncio.wait_for(connection.manage("ADVANCE", "t"), 5) == {"done": True}
-    assert connection.reconnects == 1
 
 
 async def test_a_request_of_which_word_comes_while_its_link_goes_costs_no_other_link(

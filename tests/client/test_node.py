@@ -9,20 +9,17 @@ from random import Random
 
 import pytest
 
-from holdfast.client import Accepted, LinkStolen, ManagementError, Spool, connect
+from holdfast.client import Accepted, LinkError, LinkStolen, ManagementError, Spool, connect
 from holdfast.client.blocking import BlockingConnection
 from holdfast.units import MIB
 from support import today
 from support.eventually import eventually_async
 from support.process import NodeProcess, run_holdfast, summary
+from support.stored import stored_bodies
 
 
 async def bodies(node: NodeProcess, queue: str) -> list[bytes]:
-    """Everything in the queue, in order, left where it is."""
-    async with await connect(node.url) as connection:
-        tail = (await connection.manage("READ", "holdfast:queue", queue))["next_sequence"]
-        receiver = await connection.receiver(queue, start_sequence=1, end_sequence=tail)
-        return [delivery.message.body_bytes() async for delivery in receiver]
+    return await stored_bodies(node.url, queue)
 
 
 async def await_left(node: NodeProcess, queue: str, wanted: int) -> None:
@@ -172,6 +169,9 @@ async def test_the_blocking_form(node: NodeProcess) -> None:
             entries = [entry for batch in batches for entry in batch]
             assert [entry.sequence for entry in entries] == list(range(11, 41))
             assert entries[0].message.body_bytes() == b"10" and entries[0].enqueued_ms > 0
+            with pytest.raises(LinkError, match="queue 'q' ends at 51, before 60: its store was put back") as refused:
+                next(connection.read_range("q", 11, 60, "s", opened["queue_uuid"], opened["lease_epoch"]))
+            assert refused.value.condition == "amqp:illegal-state"
             with pytest.raises(ManagementError) as caught:
                 connection.manage("READ", "holdfast:queue", "nothing")
             assert caught.value.code == 404

@@ -5,7 +5,7 @@ import hashlib
 import json
 import sys
 import tracemalloc
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from random import Random
 
@@ -16,7 +16,8 @@ from holdfast.amqp.message.message import Message
 from holdfast.amqp.wire.performatives import Properties
 from holdfast.amqp.wire.types import Symbol
 from holdfast.cli import parser
-from holdfast.client import Accepted, BodyGone, Connection, DeliveryBroken, Rejected, Sender, Spool, connect
+from holdfast.client import Accepted, BodyGone, Connection, DeliveryBroken, LinkError, Rejected, Sender, Spool, connect
+from holdfast.client.blocking import BlockingConnection
 from holdfast.client.messages.bodies import PART_BYTES, SECTION_BYTES, Body, Parts
 from holdfast.client.outcomes import Released
 from holdfast.client.verbs import files
@@ -532,3 +533,31 @@ async def test_a_directory_that_takes_no_file_loses_no_message(node: NodeProcess
 async def test_mistakes_are_told(arguments: tuple[str, ...], text: str) -> None:
     result = await run_holdfast(*arguments)
     assert result.code == 2 and text in result.stderr
+
+
+async def test_a_range_ends_before_a_message_that_is_too_large_and_its_bytes_are_read_alone(
+    start_node: Callable[..., Awaitable[NodeProcess]],
+) -> None:
+    node = await start_node("hub")
+    large = Message(properties=Properties(message_id="x"), value=["v" * 3 * MIB])
+    async with await connect(node.url) as connection:
+        sender = await connection.sender("q")
+        for message in (Message(data=[b"1"]), large, Message(data=[b"3"])):
+            await sender.send(message)
+
+    def read() -> tuple[list[int], Message, list[object]]:
+        with BlockingConnection(node.url) as connection:
+            sequences: list[int] = []
+            with pytest.raises(LinkError, match="sequence 2 is larger than this link takes") as caught:
+                for entries in connection.read_range("q", 1, 4, message_bytes_max=MIB):
+                    sequences += [entry.sequence for entry in entries]
+            assert caught.value.condition == "amqp:link:message-size-exceeded"
+            ((sequence, enqueued_ms, whole),) = (
+                (entry.sequence, entry.enqueued_ms, b"".join(entry.parts)) for entry in connection.read_first("q", 2, 4)
+            )
+            assert enqueued_ms > 0
+            return [*sequences, sequence], Message.decode(whole), list(connection.read_first("q", 5, 5))
+
+    sequences, message, nothing = await asyncio.wait_for(asyncio.to_thread(read), LIMIT_S)
+    assert sequences == [1, 2] and nothing == []
+    assert message.value == large.value and message.properties == large.properties

@@ -249,6 +249,65 @@ async def test_a_commit_that_is_cancelled_before_it_is_asked_for_is_rolled_back(
     await connection.close()
 
 
+async def test_a_send_that_was_given_up_does_not_hide_one_that_was_refused(node: NodeProcess) -> None:
+    connection, sender, _ = await opened(node)
+    await connection.admin.create_queue("small", messages_max=1, when_full="refuse")
+    small = await connection.sender("small")
+    await small.send("1")
+    transaction = await connection.transaction().__aenter__()
+    (await transaction.submit(sender, "x")).cancel()
+    await transaction.submit(small, "2")
+    with pytest.raises(TransactionRolledBack, match=r"^a message was refused: .*full") as caught:
+        await transaction.commit()
+    assert caught.value.condition == "amqp:resource-limit-exceeded"
+    assert await depth(connection, "out") == 0
+    await connection.close()
+
+
+@pytest.mark.parametrize("is_full", [False, True])
+async def test_a_send_that_was_given_up_leaves_only_the_rollback(
+    node: NodeProcess, monkeypatch: pytest.MonkeyPatch, is_full: bool
+) -> None:
+    """Nobody knows whether its message is in; and what was not sent does not come behind the transaction's end."""
+    connection, _, receiver = await opened(node)
+    sender = await connection.sender("out", in_doubt_max=1)
+    transaction = await connection.transaction().__aenter__()
+    transaction.accept(await anext(receiver))
+    with monkeypatch.context() as patch:
+        patch.setattr(sender, "turn_ended", lambda *, paused: None)  # as without credit
+        first = await transaction.submit(sender, "x") if is_full else None
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(transaction.send(sender, "y"), 0.1)
+        committing = asyncio.ensure_future(transaction.commit())
+        await asyncio.sleep(0)
+        if first is not None:
+            first.cancel()
+        with pytest.raises(TransactionRolledBack, match="a send was cancelled: its message may not be in"):
+            await asyncio.wait_for(committing, 20)
+    assert sender.in_doubt == 0
+    async with connection.transaction() as again:
+        await again.send(sender, "z")
+    await receiver.close()
+    assert await shown(connection, "out", 1) == [b"z"] and await depth(connection, "in") == 3
+    await connection.close()
+
+
+async def test_a_rollback_leaves_out_what_was_not_sent(node: NodeProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    connection, sender, _ = await opened(node)
+    transaction = await connection.transaction().__aenter__()
+    with monkeypatch.context() as patch:
+        patch.setattr(sender, "turn_ended", lambda *, paused: None)  # as without credit
+        sent = await transaction.submit(sender, "x")
+        kept = await sender.submit("y")
+        await transaction.rollback()
+    with pytest.raises(TransactionRolledBack, match="ended before the message was sent"):
+        await asyncio.wait_for(sent, 20)
+    sender.touch()
+    assert await asyncio.wait_for(kept, 20) == Accepted()
+    assert (sender.in_doubt, sender.rejected) == (0, 0) and await depth(connection, "out") == 1
+    await connection.close()
+
+
 async def test_whoever_is_cancelled_while_a_transaction_begins_leaves_none(node: NodeProcess) -> None:
     """The node has places for 64."""
     connection = await connect(node.url)

@@ -1,5 +1,6 @@
 """URLs: what is accepted, and that a password is never shown."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -36,6 +37,8 @@ def test_accepted(text: str, host: str, port: int, tls: bool, user: str | None, 
         "", "host", "http://host", "amqp://", "amqp://host:0", "amqp://host:", "amqps://u:p@[::1]:/",
         "amqp://host:99999", "amqp://host:x", "amqp://host/a/b", "amqp://host/a%00b", "amqp://host/a#b",
         "amqp://host?x=1", "amqp://:secret@host", "amqp://a%00:b@host", "amqp://[::1:5672",
+        "amqp://u:secret", "amqp://u:secret/a", "amqp://u:1secret", "amqp://u:1#secret", "amqp://u:1?secret",
+        "u:secret", "u:secret@host", "http://u:secret", "amqps://[::1]:secret", "amqp:u:secret", "amqp://host/u:secret/a",
         "amqp://a..b", "amqp://u:secret@.a", "amqp://ü..x", f"amqp://{'a' * 64}.b", "amqp://a%00b", "amqp://a%0Ab", "amqp://a%20b",
     ],
 )  # fmt: skip
@@ -43,6 +46,24 @@ def test_refused_in_one_line_that_says_what_is_accepted(text: str) -> None:
     with pytest.raises(ConfigError, match="expected ") as caught:
         parse_url(text)
     assert "\n" not in str(caught.value) and "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("amqp://ann:123456", "amqp://ann:…"),
+        ("amqp://host:x", "amqp://host:…"),
+        ("amqp://host:99999", "amqp://host:99999"),
+        ("amqp://host:5672/a/b", "amqp://host:5672/a/b"),
+        ("amqp://[::1]:5672/a/b", "amqp://[::1]:5672/a/b"),
+        ("host:5672", "host:5672"),
+        ("ann:secret@host/a/b", "host/a/b"),
+    ],
+)
+def test_a_refused_url_is_shown_as_far_as_it_can_be_no_password(text: str, shown: str) -> None:
+    """Whoever leaves the host out has the password where a port would be."""
+    with pytest.raises(ConfigError, match=f"^invalid URL {re.escape(repr(shown))}, "):
+        parse_url(text)
 
 
 def test_a_host_that_nothing_can_look_up_is_refused_however_it_comes() -> None:

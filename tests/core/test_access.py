@@ -58,7 +58,7 @@ def node(**told: Any) -> Node:
 
 
 def login(hub: Node, user: str) -> Client:
-    return hub.rig.client(hub, mechanism="PLAIN", user=user, password="x")
+    return hub.rig.login(hub, user, "x")
 
 
 def refused(client: Client) -> list[tuple[str, str]]:

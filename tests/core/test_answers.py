@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.management.operations.operation import WAITING_LOOKED_AT
+from holdfast.management.operations.costs import WAITING_LOOKED_AT
 from holdfast.settings.queues import QueueConfig
 from holdfast.state.catalog import WAITING
 from support.hops import names, send

@@ -4,7 +4,6 @@ import pytest
 
 from holdfast.amqp.connection import Receiver, Sender
 from holdfast.amqp.message.message import Message
-from holdfast.amqp.wire.performatives import Properties
 from support.one_node import world
 from support.rig import Client, Rig
 
@@ -16,10 +15,7 @@ def links(client: Client) -> tuple[Sender, Receiver]:
 
 def ask(rig: Rig, client: Client, operation: str, kind: str, name: str, **arguments: str) -> None:
     """Requests it, and waits for nothing."""
-    told = {"operation": operation, "type": f"holdfast:{kind}", "name": name}
-    request = Message(properties=Properties(reply_to="replies"), application_properties=told, value=arguments)
-    requests, _ = links(client)
-    requests.send(request.encode(), context=None, settled=True)
+    client.request(operation, kind, name, **arguments)
     rig.settle()
 
 

@@ -275,3 +275,4 @@ def test_a_topic_goes_to_a_bounded_number_of_neighbours_that_ask() -> None:
     assert names[2] not in {entry.neighbour for entry in made.all}
     made.configure(replace(config, neighbours=config.neighbours[:2]))
     assert {entry.neighbour for entry in made.all} == set(names[:2]) and made.moved()
+    assert {entry.neighbour for entry in made.asked.values()} == {names[0], names[1]}, "the others have to ask again"

@@ -36,9 +36,7 @@ def node(**told: Any) -> Node:
 
 
 def login(hub: Node, user: str = "ann", password: str = "secret") -> Client:
-    client = hub.rig.client(hub, mechanism="PLAIN", user=user, password=password)
-    hub.rig.settle()
-    return client
+    return hub.rig.login(hub, user, password)
 
 
 def taken(hub: Node) -> list[dict[str, Any]]:
@@ -118,6 +116,39 @@ def test_changes_are_recorded_once_they_are_on_disk() -> None:
     assert taken(hub) == [
         told | {"change": "queue 'new' created"},
         told | {"change": "queue 'new' deleted: 0 messages dropped"},
+    ]
+
+
+def test_what_operators_do_with_the_node_and_its_connections_is_recorded() -> None:
+    hub = node()
+    ann, root = login(hub), login(hub, "root")
+    taken(hub)
+    told = {"kind": "change", "outcome": "ok", "user": "root", "from": "client"}
+
+    def changed(operation: str, kind: str, name: str = "", **arguments: Any) -> list[str]:
+        assert root.manage(operation, kind, name, **arguments)[0] == 200
+        rows = taken(hub)
+        assert all(row == told | {"change": row["change"]} for row in rows)
+        return [row["change"] for row in rows]
+
+    assert changed("DRAIN", "node") == ["node drained"] and changed("DRAIN", "node") == []
+    assert changed("RESUME", "node") == ["drain of the node ended"] and changed("RESUME", "node") == []
+    ann.receiver("$management")
+    place = next(number for number, peer in hub.core.connections.items() if peer.who == "ann")
+    assert changed("CLOSE", "attachment", f"{place}/0/0") == [f"attachment '{place}/0/0' closed"]
+    assert changed("CLOSE", "session", f"{place}/0") == [f"session '{place}/0' closed"]
+    assert changed("CLOSE", "connection", f"{place}") == [f"connection '{place}' closed"]
+
+
+def test_what_is_asked_of_a_queue_is_recorded() -> None:
+    hub = node()
+    root = login(hub, "root")
+    taken(hub)
+    root.manage("UPDATE", "queue", "work", messages_max=10, room_low=0.5)
+    root.manage("UPDATE", "queue", "work", messages_max=None, room_low=1.0, when_full="refuse")
+    assert [row["change"] for row in taken(hub)] == [
+        "queue 'work' changed: messages_max 10, room_low 0.5",
+        "queue 'work' changed: messages_max none, when_full refuse, room_low 1.0",
     ]
 
 

@@ -6,9 +6,9 @@ import pytest
 
 from holdfast.amqp.wire.performatives import Accepted, Header, Modified, Rejected, Released
 from holdfast.amqp.wire.types import Symbol, Ulong
+from holdfast.names import DEAD_LETTERS
 from holdfast.settings.limits import Limits
 from holdfast.settings.queues import QueueConfig
-from holdfast.state.catalog import DEAD_LETTERS
 from support.hops import names
 from support.one_node import fill, world
 from support.rig import Client, Rig

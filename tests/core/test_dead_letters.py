@@ -11,8 +11,8 @@ from holdfast.broker.queue import RECLAIM_COUNT, Queue
 from holdfast.core import undo
 from holdfast.endpoints.settlements import BESIDE_BYTES, SETTLED_BYTES_MAX
 from holdfast.engine import events
+from holdfast.names import DEAD_LETTERS
 from holdfast.settings.queues import DeadLettersConfig
-from holdfast.state.catalog import DEAD_LETTERS
 from holdfast.state.dead_letter_bounds import LOOK_S
 from holdfast.units import MIB
 from support.hops import names

@@ -89,7 +89,7 @@ def test_two_purges_at_once_are_one_and_both_are_answered(tmp_path: Path) -> Non
 def test_requests_that_wait_for_purges_are_bounded(tmp_path: Path) -> None:
     node = LoneNode(tmp_path)
     node.fill("q", DEEP)
-    purging = node.core.management.operations["holdfast:queue", "PURGE"]
+    purging = node.core.management.operations["holdfast:queue", "PURGE"].carry_out
     for _ in range(ASKED_MAX - 1):
         purge(node, "q")
     assert isinstance(purging("", "q", {}), Later)

@@ -308,7 +308,7 @@ def _purging(patch: Patch) -> tuple[Rig, Node, Client]:
     node.hold_commits = True
     send(rig, client, "31")
     assert node.core is not None
-    assert isinstance(node.core.management.operations["holdfast:queue", "PURGE"]("", "work", {}), Later)
+    assert isinstance(node.core.management.operations["holdfast:queue", "PURGE"].carry_out("", "work", {}), Later)
     node.handle(events.TurnEnded(wall_ms=node.wall_ms))
     assert node.core is not None and node.core.jobs.purges
     return rig, node, client

@@ -13,9 +13,10 @@ from holdfast.custody.names.identity import OfferRenumbered, TellIdentity
 from holdfast.endpoints.attaching.neighbour_attach import AnswerHop
 from holdfast.endpoints.attaching.producer_attach import AnswerNamedProducer
 from holdfast.endpoints.entry_changes import UnhideDeleted, UnhideMoved
+from holdfast.endpoints.listening import TellListeners
 from holdfast.endpoints.resumption.consumer import AnswerConsumer
 from holdfast.endpoints.resumption.producer import AnswerProducer
-from holdfast.endpoints.spreading import Published, TellListeners
+from holdfast.endpoints.spreading import Published
 from holdfast.endpoints.stored_answers import AnswerSubscriber
 from holdfast.endpoints.transactions.discharge import Discharged
 from holdfast.engine.effects import DESCRIBED_MAX, Effect, LinkEffect, effect_of
@@ -63,7 +64,7 @@ DECIDED = {
     Handed(15, "clean", AN_OBJECT, AN_OBJECT): "Handed(cause=15, name='clean')",
     Delivered(18, "acme", [1]): "Delivered(cause=18, host='acme')",
     Published(19, "5f", 3): "Published(cause=19, store='5f', number=3)",
-    TellListeners(20, "topic/news", AN_OBJECT, b"", 4): "TellListeners(cause=20, name='topic/news', size=4)",
+    TellListeners(20, "topic/news", AN_OBJECT, b"", 4, None): "TellListeners(cause=20, name='topic/news', size=4)",
 }
 
 

@@ -71,7 +71,7 @@ def test_who_asks_for_it_during_a_purge_reads_a_bounded_number(
     rig, node, client, looks = deep(durable, monkeypatch)
     core = node.core
     assert core is not None
-    assert isinstance(core.management.operations["holdfast:queue", "PURGE"]("", "work", {}), Later)
+    assert isinstance(core.management.operations["holdfast:queue", "PURGE"].carry_out("", "work", {}), Later)
     if more:
         monkeypatch.setattr("holdfast.broker.purge.RECLAIM_COUNT", 1)
         node.hold_commits = not durable
@@ -82,7 +82,7 @@ def test_who_asks_for_it_during_a_purge_reads_a_bounded_number(
         ("OPEN", "subscription", "sub", {"queue": "work", "mode": "copy"}),
         ("READ", "subscription", "sub", {"queue": "work"}),
     ):
-        answer = core.management.operations[f"holdfast:{kind}", operation]("", name, arguments)
+        answer = core.management.operations[f"holdfast:{kind}", operation].carry_out("", name, arguments)
         assert not isinstance(answer, Later) and answer.body["head"] == DEEP + 1, operation
         assert looked(node, looks) <= 300, operation
     core.catalog.before_stop()
@@ -171,7 +171,7 @@ def test_any_order_of_steps(monkeypatch: pytest.MonkeyPatch, seed: int, durable:
         elif step == 6 and random.random() < 0.3:
             assert node.core is not None
             if not node.queue("work").named:
-                node.core.management.operations["holdfast:queue", "PURGE"]("", "work", {})
+                node.core.management.operations["holdfast:queue", "PURGE"].carry_out("", "work", {})
                 node.due = True
         elif step == 7 and random.random() < 0.3:
             consumer.close_transport()
@@ -181,7 +181,8 @@ def test_any_order_of_steps(monkeypatch: pytest.MonkeyPatch, seed: int, durable:
             assert node.core is not None
             operation = "DELETE" if node.queue("work").named else "OPEN"
             operations = node.core.management.operations
-            operations["holdfast:subscription", operation]("", "s", {"queue": "work", "mode": "copy"})
+            given = {"queue": "work", "mode": "copy"}
+            operations["holdfast:subscription", operation].carry_out("", "s", given)
             node.due = True
         node.hold_commits = random.random() < 0.5
         for _ in range(random.randint(0, 12)):
@@ -194,8 +195,7 @@ def test_any_order_of_steps(monkeypatch: pytest.MonkeyPatch, seed: int, durable:
     assert queue.head() == expected(queue)
 
 
-@pytest.mark.parametrize("kind", ["queue", "subscription"])
-@pytest.mark.parametrize("operation", ["READ", "OPEN"])
+@pytest.mark.parametrize(("kind", "operation"), [("queue", "READ"), ("subscription", "READ"), ("subscription", "OPEN")])
 def test_what_consumers_hold_is_in_the_cost_of_asking(kind: str, operation: str) -> None:
     """Where what is at the front leaves, all of it is looked at."""
     rig, node, client = world()

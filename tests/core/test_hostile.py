@@ -10,7 +10,7 @@ from holdfast.amqp.wire.encoding import encode
 from holdfast.amqp.wire.types import Symbol, Ulong
 from holdfast.broker.stored.origins import Origin
 from holdfast.broker.stored.ranges import RangeSet
-from holdfast.management.operations.answers import (
+from holdfast.entity_types import (
     ATTACHMENT,
     CONNECTION,
     ENTRY,

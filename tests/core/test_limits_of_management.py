@@ -17,6 +17,7 @@ from holdfast.amqp.wire.types import Ulong
 from holdfast.endpoints.addresses.attach import QUEUE_EFFORT
 from holdfast.endpoints.background_jobs import BackgroundJobs
 from holdfast.management.operations.answers import Answer
+from holdfast.management.operations.operation import READS, Operation
 from holdfast.management.requests import BACK_BYTES_MAX
 from holdfast.settings.limits import Limits
 from support.limits import conditions, world
@@ -157,7 +158,8 @@ def test_a_request_whose_answer_fails_counts_no_more(monkeypatch: pytest.MonkeyP
     client, link = asking(rig, node, 5)
     assert node.core is not None
     operations = node.core.management.operations
-    monkeypatch.setitem(operations, ("holdfast:node", "STATUS"), lambda *_: Answer(200, "no type", {"": object()}))
+    odd = Operation(lambda *_: Answer(200, "no type", {"": object()}), READS)
+    monkeypatch.setitem(operations, ("holdfast:node", "STATUS"), odd)
     link.send(ASK, context=None, settled=True)
     rig.settle()
     assert client.over and node.core.containment.peers_ended == 1 and node.core.memory.requests.held == 0

@@ -6,7 +6,7 @@ import pytest
 from holdfast.amqp.wire.types import Symbol
 from holdfast.custody import returns
 from holdfast.engine import events
-from holdfast.management.operations.operation import Refused
+from holdfast.management.operations.answers import Refused
 from holdfast.settings.hosts import UserConfig
 from holdfast.settings.queues import QueueConfig
 from support.one_node import fill, world
@@ -87,7 +87,7 @@ def test_a_queue_is_not_deleted_while_what_a_lost_consumer_held_goes_back(monkey
     node.handle(events.TurnEnded(wall_ms=node.wall_ms))
     assert not queue.shared.consumers and queue.shared.acquired
     assert node.core is not None
-    delete = node.core.management.operations["holdfast:queue", "DELETE"]
+    delete = node.core.management.operations["holdfast:queue", "DELETE"].carry_out
     with pytest.raises(Refused, match="queue 'work' has links"):
         delete("", "work", {})
     node.hold_commits = False

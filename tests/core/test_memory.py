@@ -167,7 +167,7 @@ def test_the_accounts_are_what_the_holders_hold_whatever_peers_do(rig: Rig) -> N
     assert set(seen) == {account.name for account in core.memory.accounts}
     unused = {name for name, most in seen.items() if not most}
     # test_settlements.py, test_link_steps.py, test_priorities.py, test_delayed_bounds.py
-    assert unused <= {"bindings", "delays", "ranges", "ready", "settling", "windows"}, unused
+    assert unused <= {"bindings", "delays", "ranges", "ready", "sets", "settling", "windows"}, unused
     for number in list(node.ends):
         node.ends[number].wire.cut()
     rig.run(1)

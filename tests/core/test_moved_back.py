@@ -1,23 +1,10 @@
 """What a refused commit leaves in its queue stays there, though others began to read the queue meanwhile."""
 
-from typing import Any
-
 import pytest
 
-from holdfast.amqp.message.message import Message
-from holdfast.amqp.wire.performatives import Error, Properties, Rejected
+from holdfast.amqp.wire.performatives import Error, Rejected
 from holdfast.amqp.wire.types import Symbol
 from support.one_node import done, fill, world
-from support.rig import Client
-
-
-def ask(client: Client, operation: str, kind: str, name: str, **arguments: Any) -> None:
-    """A request whose answer is not waited for."""
-    told = {"operation": operation, "type": f"holdfast:{kind}", "name": name}
-    properties = Properties(message_id=operation, reply_to="replies")
-    request = Message(properties=properties, application_properties=told, value=arguments)
-    assert client._management is not None
-    client._management[0].send(request.encode(), context=None, settled=True)
 
 
 @pytest.mark.parametrize("how", ["rejected", "moved by hand"])
@@ -35,10 +22,10 @@ def test_a_subscription_made_while_a_message_moves_does_not_lose_it(how: str) ->
     if how == "rejected":
         client.accept(Rejected(Error(Symbol("a:b"), "why")))
     else:
-        ask(other, "MOVE", "entry", "work", queue_uuid=uuid, sequence=1, delivery_count=0, to="other")
+        other.request("MOVE", "entry", "work", queue_uuid=uuid, sequence=1, delivery_count=0, to="other")
     rig.settle()
     assert node.pending is not None and node.pending.batch.appends, "the copy is on its way"
-    ask(other, "OPEN", "subscription", "s", queue="work", mode="copy", start="next")
+    other.request("OPEN", "subscription", "s", queue="work", mode="copy", start="next")
     rig.settle()
     if how == "rejected":
         link.detach(closed=True)
@@ -48,7 +35,8 @@ def test_a_subscription_made_while_a_message_moves_does_not_lose_it(how: str) ->
     there = "$dead-letters" if how == "rejected" else "other"
     assert node.bodies("work") == ["1"] and (there not in node.core.catalog.queues or not node.bodies(there))  # type: ignore[union-attr]
     fill(rig, client, 1, first=2)
-    done(other, "ADVANCE", "subscription", "s", queue="work", queue_uuid=uuid, lease_epoch=1, sequence=3)
+    epoch = node.queue("work").named["s"].lease_epoch
+    done(other, "ADVANCE", "subscription", "s", queue="work", queue_uuid=uuid, lease_epoch=epoch, sequence=3)
     rig.run(3)
     assert node.bodies("work") == ["1", "2"], "nobody has had them"
     node.crash()

@@ -7,7 +7,8 @@ import pytest
 
 from holdfast.amqp.connection import Receiver
 from holdfast.amqp.wire.types import Symbol
-from holdfast.broker.cursors.cursor import RUN_PER_ENTRY, Cursor
+from holdfast.broker.cursors.cursor import Cursor
+from holdfast.broker.cursors.runs import RUN_PER_ENTRY
 from holdfast.core import offering
 from holdfast.custody.hop.receiver import CustodyReceiver
 from holdfast.endpoints.consumer import ConsumerLink

@@ -3,9 +3,10 @@
 import pytest
 
 from holdfast.amqp.wire.performatives import Accepted, Rejected
+from holdfast.names import DEAD_LETTERS
 from holdfast.settings.limits import Limits
 from holdfast.settings.queues import QueueConfig
-from holdfast.state.catalog import DEAD_LETTERS, WAITING
+from holdfast.state.catalog import WAITING
 from support.limits import RESOURCE, world
 from support.rig import Rig
 

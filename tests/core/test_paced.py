@@ -310,7 +310,7 @@ def test_a_higher_rate_holds_at_once_for_what_waits() -> None:
     assert len(sender.waiting) == 2 and sender.due > rig.now + 2
     pace = sender.pacer.origin.pace
     higher = pace._replace(version=pace.version + 1, rate=10_000)
-    control(c1)._hear_pace(c1.core.neighbours["hub"], higher.fields())
+    control(c1)._on_pace(c1.core.neighbours["hub"], higher.fields())
     assert sender.due < rig.now + 0.1
 
 
@@ -415,9 +415,9 @@ def test_of_what_waits_for_credit_the_newest_of_each_pair_is_sent(monkeypatch: p
     monkeypatch.setattr(rate_control, "WAITING_MAX", 3)
     for version in (1, 2, 3):
         for group in ("a", "b", "d"):
-            rates._hear_load(came, report(origin="c", group=group, version=version))
+            rates._on_load(came, report(origin="c", group=group, version=version))
     dropped = rates.dropped
-    rates._hear_load(came, report(origin="c", group="more"))
+    rates._on_load(came, report(origin="c", group="more"))
     assert rates.dropped == dropped + 1
     assert rates.waiting_count == 3
     behind.credit = 2
@@ -438,7 +438,7 @@ def test_what_waited_for_a_neighbour_that_is_gone_takes_no_room_of_others(monkey
     rates = control(mid)
     monkeypatch.setattr(type(mid.core.neighbours["hub"]), "send", lambda *args, **kwargs: False)  # no credit
     monkeypatch.setattr(rate_control, "WAITING_MAX", 1)
-    rates._hear_load(mid.core.neighbours["c"], report(origin="c"))
+    rates._on_load(mid.core.neighbours["c"], report(origin="c"))
     assert rates.waiting_count == 1
     monkeypatch.undo()
     hub.crash()
@@ -456,7 +456,7 @@ def test_more_than_a_neighbour_may_say_is_passed_over() -> None:
     rates, session = control(hub), hub.core.neighbours["c1"]
     dropped = rates.dropped
     for version in range(int(rate_control.HEARD_PER_S) + 10):
-        rates._hear_load(session, report(version=version + 1))
+        rates._on_load(session, report(version=version + 1))
     assert rates.dropped >= dropped + 10
     rig.run(2)
     assert hub.core.neighbours["c1"].established

@@ -9,7 +9,8 @@ from holdfast.amqp.wire.encoding import encode
 from holdfast.amqp.wire.types import Symbol
 from holdfast.broker.entries.kinds import QueueKind
 from holdfast.engine.port import Batch
-from holdfast.state.catalog import DEAD_LETTERS, WAITING
+from holdfast.names import DEAD_LETTERS
+from holdfast.state.catalog import WAITING
 from support.rig import Rig
 
 KINDS = {

@@ -23,6 +23,6 @@ def test_it_waits_for_room_for_the_entry_with_all_that_stands_beside_it(room: in
     _, node, _ = linked(move("work", "next"), queues=(QueueConfig(name="work"), QueueConfig(name="next")))
     link = links_of(node).by_name["work-next"]
     assert node.core is not None
-    node.core.room.bytes, link.needs = room, SIZE
+    node.core.room.bytes, link.disk_needs = room, SIZE
     assert (link.wants() > 0) is takes
     assert (link in node.core.links.waiting_for_space) is not takes

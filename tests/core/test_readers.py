@@ -74,8 +74,8 @@ def test_copies_and_consumers_both() -> None:
     link = client.receiver("work")
     rig.settle()
     assert client.bodies(link) == []
-    body = open_subscription(client, "copy")
-    assert body["lease_epoch"] == 2
+    before, body = body, open_subscription(client, "copy")
+    assert body["lease_epoch"] == before["lease_epoch"] + 1
     client.manage("ADVANCE", "subscription", "sub", sequence=3, **held(body))
     rig.settle()
     assert node.bodies("work") == ["3"]
@@ -509,3 +509,37 @@ def test_what_is_read_ahead_is_counted_once_however_often_it_is_read() -> None:
         most = max(most, shared.read_ahead_bytes)
         assert shared.read_ahead_bytes <= stored / 2
     assert most and client.bodies() == names(1, count) and not shared.read_ahead_bytes
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_subscription_that_is_deleted_and_opened_again_fences_the_reader_from_before(restarted: bool) -> None:
+    """Under the same name and queue, at once or after a restart: it would let go what the new one has not read."""
+    rig, node, client = world()
+    fill(rig, client, 5)
+    old = open_subscription(client)
+    for _ in range(3):
+        old = open_subscription(client)
+    assert client.manage("DELETE", "subscription", "sub", queue="work")[0] == 200
+    if restarted:
+        rig.run(1)
+        node.crash()
+        node.start()
+        client = rig.client(node)
+    new = open_subscription(client)
+    assert new["queue_uuid"] == old["queue_uuid"]
+    for operation, arguments in (("ADVANCE", {"sequence": 4}), ("PEEK", {"start": 1})):
+        status, _, text = client.manage(operation, "subscription", "sub", **held(old), **arguments)
+        assert (status, "has a newer holder" in text) == (409, True)
+    assert client.manage("ADVANCE", "subscription", "sub", sequence=2, **held(new))[0] == 200
+
+
+def test_a_reader_of_what_the_queue_has_not_reached_is_told_that_the_store_was_put_back() -> None:
+    """It would wait, and pass over new messages with old numbers."""
+    rig, _node, client = world()
+    fill(rig, client, 5)
+    body = open_subscription(client)
+    told = client.manage("PEEK", "subscription", "sub", start=6, **held(body))[1]
+    assert (told["end"], told["tail"]) == (6, 6)
+    for more in ({}, {"exact": True, "messages_max": 5}):
+        status, _, text = client.manage("PEEK", "subscription", "sub", start=7, **held(body), **more)
+        assert (status, text) == (412, "queue 'work' ends at 6, before 7: its store was put back to an older state")

@@ -17,6 +17,7 @@ from holdfast.settings.limits import Limits
 from holdfast.settings.neighbours import NeighbourConfig
 from holdfast.settings.node import NodeConfig
 from holdfast.settings.queues import LinkConfig, QueueConfig
+from support.reloads import lines, read
 from support.rig import Client, Node, Rig
 
 ANN: Final = UserConfig(name="ann", password="one")
@@ -32,25 +33,8 @@ def rules(*more: AccessRule, groups: tuple[GroupConfig, ...] = ()) -> AccessConf
     return AccessConfig(rules=(rule("root", "*", "administer"), *more), groups=groups)
 
 
-def read(node: Node, **fields: Any) -> events.ConfigDecided:
-    """The driver has read a file that says `fields` of what the first one said; what the core decides."""
-    node.handle(events.ConfigRead(config=replace(node.config, **fields)))
-    node.rig.settle()
-    decided = node.reloading.pop()
-    assert isinstance(decided, events.ConfigDecided)
-    assert node.core is not None
-    node.core.validate()
-    return decided
-
-
 def login(node: Node, user: str, password: str = "one") -> Client:
-    client = node.rig.client(node, mechanism="PLAIN", user=user, password=password)
-    node.rig.settle()
-    return client
-
-
-def lines(node: Node) -> list[str]:
-    return [line.removeprefix("reload: ") for line in node.logs if line.startswith("reload: ")]
+    return node.rig.login(node, user, password)
 
 
 # ------------------------------------------------------------------------------------------------------ users

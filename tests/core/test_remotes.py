@@ -5,7 +5,10 @@ import pytest
 from holdfast.amqp.message.message import Message
 from holdfast.amqp.wire.performatives import Accepted, Header, Modified, Released
 from holdfast.amqp.wire.types import Symbol
+from holdfast.broker.entries.host_names import hosted
+from holdfast.broker.entries.kinds import QueueKind
 from holdfast.endpoints.remotes.kept_link import WAIT_S
+from holdfast.settings.hosts import VhostConfig
 from holdfast.settings.queues import LinkConfig, QueueConfig
 from holdfast.settings.remotes import ADDRESSES_MAX, RemoteConfig
 from holdfast_lab.base.plain_broker import PlainBroker, rejection
@@ -33,6 +36,22 @@ def test_nothing_is_lost_while_the_remote_is_away() -> None:
     rig.refuse_dials = False
     rig.run(6)
     assert bodies(broker.came["flights"]) == ["1", "2", "3"]
+
+
+def test_a_queue_with_the_name_of_a_remote_stays_a_queue_over_restarts() -> None:
+    """Also one of a virtual host: neither is a transmission queue."""
+    rig, node, client, _ = world(vhosts=(VhostConfig(name="acme"),))
+    guest = rig.client(node, hostname="acme")
+    fill(rig, client, 2, "mq")
+    fill(rig, guest, 1, "mq", first=5)
+    for number in range(3, 5):
+        node.crash()
+        node.start()
+        fill(rig, rig.client(node), 1, "mq", first=number)
+    assert node.core is not None
+    assert sorted(node.core.catalog.queues) == sorted(["mq", hosted("acme", "mq")])
+    assert node.bodies("mq") == ["1", "2", "3", "4"] and node.queue("mq").kind is QueueKind.ORDINARY
+    assert node.core.catalog.queues[hosted("acme", "mq")].messages == 1
 
 
 def test_what_was_not_answered_when_the_connection_ended_is_sent_again() -> None:

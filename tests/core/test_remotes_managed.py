@@ -1,6 +1,7 @@
 """Remotes as an operator has them: status, warnings, changes of the configuration, queues; and what a hostile remote
 can do."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -90,6 +91,20 @@ def test_remotes_come_change_and_go_while_the_node_runs() -> None:
     assert [wire for wire in rig.wires if not wire.dead and rig.plain["mq"].end in wire.ends] == []
 
 
+def test_a_remote_that_becomes_a_neighbour_or_the_reverse_has_bounds_of_its_own() -> None:
+    """And its connections do not count for clients without a name."""
+    rig, node, _, _ = world()
+    rig.run(1)
+    for fields, kind in (
+        ({"remotes": (), "neighbours": (NeighbourConfig(name="mq"),)}, "neighbour"),
+        ({"remotes": (REMOTE,), "neighbours": ()}, "remote"),
+    ):
+        assert read(node, **fields).accepted and node.core is not None
+        rig.run(2)
+        assert {name: use.kind for name, use in node.core.users.neighbours.items()} == {"mq": kind}
+    assert node.core.users.neighbours["mq"].connections == 1
+
+
 def test_a_refused_configuration_leaves_the_remotes_as_they_are() -> None:
     rig, node, client, broker = world()
     other = RemoteConfig(name="other", remote="127.0.0.1:2")
@@ -171,6 +186,24 @@ def test_a_topic_of_other_nodes_goes_to_a_remote_too() -> None:
     assert bodies(broker.came["topic/flights"]) == ["1"]
 
 
+def test_a_node_of_the_network_that_has_the_name_of_a_remote_is_a_warning() -> None:
+    """Without a topology nobody knows it before."""
+    rig = Rig()
+    rig.brokers["mq"] = PlainBroker()
+    nodes = rig.graph("hub-far", "mq-far", hub={"remotes": (REMOTE,), "federation": (Entry("flights", "far"),)})
+    rig.run(5)
+    for node in nodes[1:]:
+        assert node.core is not None
+        node.core.bindings.add(Entry("flights", "far" if node.name == "mq" else "mq"))
+    rig.run(20)
+    core = nodes[0].core
+    assert core is not None
+    warned = [text for text in core.report.status("")["warnings"] if "remote mq" in text]
+    assert warned == [
+        "remote mq: a node of the network has this name, and gets no messages from here; rename the remote or the node"
+    ]
+
+
 def test_dynamic_entries_to_a_remote_are_refused() -> None:
     text = r"invalid mode 'dynamic' in federation of 'flights' over 'mq', a \[\[remote\]\], which has no bindings"
     with pytest.raises(ConfigError, match=text):
@@ -222,6 +255,25 @@ def test_a_full_queue_for_a_remote_holds_up_what_is_published_to_its_topic() -> 
     rig.run(1)
     assert len(client.outcomes) == 3
     assert bodies([bytes(item.payload) for item in connection(rig).open]) == ["3"]
+
+
+def test_a_publisher_goes_on_once_no_entry_leads_to_the_full_queue() -> None:
+    """Also where nothing else changes by the reload that removes the entry."""
+    full, other = replace(REMOTE, messages_max=1), RemoteConfig(name="other", remote="127.0.0.1:2")
+    entries = (Entry("flights", "mq", "push"), Entry("flights", "other", "push"))
+    rig, node, client, _ = world(full, PlainBroker(decide=lambda address, payload: None))
+    rig.brokers["other"] = there = PlainBroker()
+    assert read(node, remotes=(full, other), federation=entries).accepted
+    link = client.sender("topic/flights")
+    rig.run(1)
+    for body in "12":
+        client.send(link, body)
+    rig.run(1)
+    assert bodies(there.came["topic/flights"]) == ["1"] and len(client.outcomes) == 1
+    assert read(node, remotes=(full, other), federation=entries[1:]).accepted
+    assert len(client.outcomes) == 2
+    rig.run(1)
+    assert bodies(there.came["topic/flights"]) == ["1", "2"]
 
 
 def test_an_entry_to_a_remote_is_made_by_a_request_and_survives_a_restart() -> None:

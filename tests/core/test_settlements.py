@@ -10,9 +10,9 @@ from holdfast.amqp.wire.performatives import Error, Modified, Rejected
 from holdfast.amqp.wire.types import Symbol
 from holdfast.endpoints import settlements
 from holdfast.endpoints.settlements import Settlements
+from holdfast.names import DEAD_LETTERS
 from holdfast.settings.hosts import UserConfig
 from holdfast.settings.limits import Limits
-from holdfast.state.catalog import DEAD_LETTERS
 from holdfast.units import KIB
 from support.memory import check_accounts
 from support.rig import Client, Node, Rig

@@ -1,6 +1,8 @@
-"""Users of a file that may change while the node runs (peers/accounts.py, peering/doors.py)."""
+"""Users of a file that may change while the node runs, and logins that a reload changes (peers/accounts.py,
+peering/doors.py)."""
 
-from typing import Final
+from dataclasses import replace
+from typing import Any, Final
 
 import pytest
 
@@ -24,9 +26,7 @@ def change(node: Node, *users: tuple[str, str, str]) -> None:
 
 
 def login(node: Node, user: str, password: str, **told: str) -> Client:
-    client = node.rig.client(node, mechanism="PLAIN", user=user, password=password, **told)
-    node.rig.settle()
-    return client
+    return node.rig.login(node, user, password, **told)
 
 
 def test_before_the_file_was_read_nobody_comes_in_and_then_its_users_do() -> None:
@@ -107,3 +107,37 @@ def test_users_that_are_gone_are_forgotten_once_they_have_no_connections() -> No
     assert len(node.core.users.by_name) == 3
     change(node, ("", "user-1", "one"))
     assert list(node.core.users.by_name) == ["user-1"]
+
+
+# ------------------------------------------------------------------------------- a login that a reload has changed
+
+
+def reload(node: Node, **fields: Any) -> None:
+    node.handle(events.ConfigRead(config=replace(node.config, **fields)))
+    node.rig.settle()
+    node.core.validate()
+
+
+@pytest.mark.parametrize("jfk", [(), (NeighbourConfig(name="jfk", user="jfk", password="two"),)])
+def test_who_logged_in_by_a_neighbours_password_goes_with_it(jfk: tuple[NeighbourConfig, ...]) -> None:
+    """Also a client that is no neighbour: the password may have been stolen."""
+    neighbour = NeighbourConfig(name="jfk", user="jfk", password="own")
+    node = Rig().node("hub", users=(UserConfig(name="ann", password="one"),), neighbours=(neighbour,))
+    thief, ann = login(node, "jfk", "own"), login(node, "ann", "one")
+    reload(node, neighbours=(replace(neighbour, keepalive_s=0.5),))
+    assert thief.amqp.usable and ann.amqp.usable, "nothing has changed about the login"
+    reload(node, neighbours=jfk)
+    assert (thief.amqp.usable, ann.amqp.usable) == (False, True)
+    assert thief.closed is not None and "its user was removed, or has another password" in str(thief.closed)
+
+
+def test_a_user_of_the_nodes_own_file_takes_the_place_of_a_stored_one_and_of_its_connections() -> None:
+    node = Rig().node("hub", has_users_file=True, users=(UserConfig(name="bob", password="own"),))
+    change(node, ("", "ann", "stored"), ("", "bob", "stored"))
+    ann, bob = login(node, "ann", "stored"), login(node, "bob", "own")
+    reload(node, users=(UserConfig(name="ann", password="own"), UserConfig(name="bob", password="own")))
+    assert (ann.amqp.usable, bob.amqp.usable) == (False, True)
+    ann = login(node, "ann", "own")
+    reload(node, users=(UserConfig(name="bob", password="own"),))
+    assert (ann.amqp.usable, bob.amqp.usable) == (False, True)
+    assert login(node, "ann", "stored").amqp.usable

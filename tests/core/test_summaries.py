@@ -17,13 +17,13 @@ def test_a_summary_of_a_session_that_is_over_does_not_come_before_that_of_the_ne
     row = ["c", Ulong(1), Ulong(2), Ulong(0)]
     told = {"kind": "known", "rows": [row], "first": True, "last": True, "ask": False}
     for version in range(1, 100):
-        routes._hear_known(neighbour, told | {"rows": [["c", Ulong(version), Ulong(2), Ulong(0)]]})
+        routes._on_known(neighbour, told | {"rows": [["c", Ulong(version), Ulong(2), Ulong(0)]]})
     rest = {"kind": "known", "rows": [row] * SUMMARY_ROWS_MAX, "first": False, "last": True, "ask": False}
     for _ in range(100):
-        routes._hear_known(neighbour, rest)
+        routes._on_known(neighbour, rest)
     kept = routes._early["b"]
     assert kept[0]["rows"][0][1] == 99 and sum(len(message["rows"]) for message in kept) <= EARLY_ROWS_MAX
-    routes._hear_known(neighbour, told)
+    routes._on_known(neighbour, told)
     routes.link_up(neighbour)
     assert routes.states.told["b"].editions["c"].version == 1
 
@@ -42,11 +42,11 @@ def test_of_an_early_summary_no_more_is_kept_than_is_understood() -> None:
         "more": bytes(10_000),
     }
     for _ in range(1_000):
-        routes._hear_known(neighbour, told)
+        routes._on_known(neighbour, told)
     kept = routes._early["b"]
     assert len(kept) == EARLY_MAX
     assert all(item == {"rows": [row], "first": False, "last": False, "ask": False} for item in kept)
-    routes._hear_known(neighbour, told | {"first": True, "last": True})
+    routes._on_known(neighbour, told | {"first": True, "last": True})
     assert len(kept) == 1
     routes.link_up(neighbour)
     assert routes.states.told["b"].editions["c"].version == 7

@@ -1,25 +1,13 @@
 """What a refused commit gives back to a transaction's hands is not swept away with what was finished."""
 
-from typing import Any
-
 import pytest
 
-from holdfast.amqp.message.message import Message
-from holdfast.amqp.wire.performatives import Accepted, Discharge, Properties, Released, TransactionalState
+from holdfast.amqp.wire.performatives import Accepted, Discharge, Released, TransactionalState
 from holdfast.broker.queue import RECLAIM_COUNT
 from support.one_node import done, fill
-from support.rig import Client
 from support.transactions import condition, request, started
 
 COUNT = RECLAIM_COUNT + 500
-
-
-def ask(client: Client, operation: str, **arguments: Any) -> None:
-    told = {"operation": operation, "type": "holdfast:subscription", "name": "s"}
-    properties = Properties(message_id=operation, reply_to="replies")
-    request = Message(properties=properties, application_properties=told, value=arguments)
-    assert client._management is not None
-    client._management[0].send(request.encode(), context=None, settled=True)
 
 
 @pytest.mark.parametrize("deleted", [True, False])
@@ -43,9 +31,9 @@ def test_a_subscription_made_and_deleted_during_a_refused_commit_loses_nothing(d
     controller.link.send(request(Discharge(mine, False)), context="commit")
     rig.settle()
     assert node.pending is not None and len(node.pending.batch.retires) == COUNT
-    ask(other, "OPEN", queue="work", mode="copy")
+    other.request("OPEN", "subscription", "s", queue="work", mode="copy")
     if deleted:
-        ask(other, "DELETE", queue="work")
+        other.request("DELETE", "subscription", "s", queue="work")
     rig.settle()
     node.refuse = 1
     node.hold_commits = False

@@ -29,7 +29,7 @@ def rig() -> Rig:
 
 
 def login(rig: Rig, node: Node, name: str = "ann") -> Client:
-    return rig.client(node, mechanism="PLAIN", user=name, password=name[0])
+    return rig.login(node, name, name[0])
 
 
 def use(node: Node, name: str) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from holdfast.client import Connection, Delivery, Receiver, connect
 from holdfast_lab.real.proxy import Direction, Manner, Proxy
 from support import today
 from support.process import NodeProcess
+from support.stored import stored_bodies
 
 pytestmark = pytest.mark.crash
 
@@ -53,13 +54,6 @@ def bodies(first: int, last: int) -> list[bytes]:
     return [str(number).encode().ljust(BODY_BYTES) for number in range(first, last + 1)]
 
 
-async def stored(node: NodeProcess) -> list[bytes]:
-    async with await connect(node.url) as connection:
-        tail = (await connection.manage("READ", "holdfast:queue", "q"))["next_sequence"]
-        receiver = await connection.receiver("q", start_sequence=1, end_sequence=tail)
-        return [delivery.message.body_bytes() async for delivery in receiver]
-
-
 @pytest.mark.parametrize("direction", today.some(list(Direction), 1))
 async def test_a_sender_without_a_name_doubles_nothing(tmp_path: Path, direction: Direction) -> None:
     random, done = Random(f"sender {direction}"), asyncio.Event()
@@ -73,7 +67,7 @@ async def test_a_sender_without_a_name_doubles_nothing(tmp_path: Path, direction
         done.set()
         await cutting
         assert connection.reconnects >= 3
-        assert sorted(await stored(node)) == sorted(bodies(1, MESSAGES))
+        assert sorted(await stored_bodies(node.url)) == sorted(bodies(1, MESSAGES))
         assert sender.accepted == MESSAGES
 
 
@@ -90,7 +84,7 @@ async def test_a_sender_without_a_name_doubles_nothing_over_kills_of_the_node(tm
             await sender.post(body)
         await sender.drain()
         assert connection.reconnects >= 4
-        assert sorted(await stored(node)) == sorted(bodies(1, MESSAGES))
+        assert sorted(await stored_bodies(node.url)) == sorted(bodies(1, MESSAGES))
 
 
 class Took:

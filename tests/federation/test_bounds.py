@@ -1,5 +1,7 @@
 """What one node holds for others and asks of them is bounded, and an honest neighbour keeps to it."""
 
+import gc
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -8,9 +10,19 @@ from holdfast.amqp.wire.types import Ulong
 from holdfast.federation import confirming, following, serving, taking
 from holdfast.federation.federation import Federation
 from holdfast.federation.idle import LOOKED_MIN
-from holdfast.federation.messages import LIST_MAX, TOPICS_MAX, PartsOf
-from holdfast.federation.rows import EVERYTHING, Row, row_hash
-from holdfast.federation.sets import BRANCHING, Key
+from holdfast.federation.keeping import Sets
+from holdfast.federation.messages import EDGES_MAX, LIST_MAX, TOPICS_MAX, PartsOf
+from holdfast.federation.rows import EVERYTHING, Row, Stamp, row_hash
+from holdfast.federation.sets import (
+    BRANCHING,
+    STEPS_MAX,
+    STEPS_ROWS,
+    Key,
+    changed,
+    difference,
+    held_bytes,
+    make,
+)
 from holdfast.federation.settings import Bounds
 from holdfast.federation.validation import validate
 from support.exchange import Fields, T, Together, rows
@@ -43,11 +55,12 @@ def test_rows_of_one_set_are_bounded(count: int) -> None:
 
 def test_bytes_of_all_sets_are_bounded() -> None:
     two = Together("ab", Bounds(keys_max=5_000))
-    two.nodes["a"].bounds = Bounds(bytes_max=300)
+    most = 10 * Row("k.1").held_bytes
+    two.nodes["a"].bounds = Bounds(bytes_max=most)
     two.nodes["b"].bind(T, rows(100), two.now)
     two.settle()
     assert two.rows("a", "b") == {EVERYTHING}
-    assert two.nodes["a"].sets.bytes <= 300
+    assert two.nodes["a"].sets.bytes <= most
 
 
 def test_binds_that_wait_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,7 +205,7 @@ def test_what_a_repair_holds_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None
     two = Together("ab", Bounds(keys_max=5_000))
     node, taken = two.nodes["a"], two.nodes["a"].neighbours["b"].taking
     row = Row("a." + "x" * 100)
-    taken.bytes_max = row.size - 1
+    taken.bytes_max = row.held_bytes - 1
     head = {"origin": "b", "topic": T, "to": [5_000, 7, 1]}
     start = {"kind": "parts", "prefix": "", "digests": [1] * BRANCHING, "edges": ["a"]}
     assert node.receive("b", {**head, **start}, two.now) is None
@@ -291,3 +304,35 @@ def test_questions_that_nobody_answers_hold_up_others_until_the_next_refresh(mon
     asking.ask_again(key)
     validate(node)
     assert not asking.open and asking.question() is None
+
+
+def test_what_sets_are_counted_with_is_what_they_take() -> None:
+    """With the index that is asked where a message goes: about so much, and rather more than less."""
+    gc.collect()
+    tracemalloc.start()
+    sets = Sets()
+    for origin in range(4):
+        edges = frozenset(f"node-{origin}-{number}" for number in range(EDGES_MAX))
+        some = [Row(f"a{origin}.b{number}") for number in range(5_000)]
+        sets.put(Key(f"n{origin}", T), make(Stamp(1, 1), some, edges))
+    list(sets.index(T, "me").wanting("a1.b5", lambda selector: None))
+    del some, edges
+    gc.collect()
+    takes, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert 0.8 * takes < sets.bytes < 1.4 * takes, (sets.bytes, takes)
+
+
+def test_the_changes_that_led_to_a_set_have_no_more_rows_than_it() -> None:
+    """However often all of its rows are replaced."""
+    held = make(Stamp(1, 1), rows(500), ())
+    for number in range(2 * STEPS_MAX):
+        one = Row(f"one.{number}")
+        held = changed(held, Stamp(1, 2 + number), add=[one, Row(f"x.{number}")], remove=[], edges=frozenset("a"))
+    assert len(held.steps) == STEPS_MAX and held.bytes == held_bytes(held.rows, held.edges)
+    for number in range(5):
+        more = [Row(f"m{number}.{each}") for each in range(400)]
+        old, held = held, changed(held, Stamp(2, number), add=more, remove=held.rows, edges=frozenset())
+        assert sum(len(step.add) + len(step.remove) for step in held.steps) <= max(STEPS_ROWS, len(held.rows))
+        assert difference(old, held) == (frozenset(more), old.rows)
+    assert held.bytes == held_bytes(held.rows, ())

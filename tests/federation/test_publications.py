@@ -52,6 +52,33 @@ def test_ranges_of_all_publishers_are_bounded() -> None:
     }, "what was forgotten left the disk"
 
 
+@pytest.mark.parametrize("comes_again", [True, False])
+def test_what_was_forgotten_leaves_the_disk_though_its_turn_was_undone(
+    monkeypatch: pytest.MonkeyPatch, comes_again: bool
+) -> None:
+    monkeypatch.setattr(publications, "PUBLISHERS_MAX", 2)
+    seen, disk = Publications(), Disk()
+    for number in range(1, 9, 2):
+        for publisher in "ab":
+            seen.take(publisher, number)
+        write(disk, seen)
+        seen.stored()
+    assert len(disk) == 8
+    seen.take("c", 1)  # in place of a
+    seen.records()
+    seen.forget("c", 1)
+    if comes_again:
+        seen.take("a", 20)
+    seen.take("c", 2)
+    write(disk, seen)
+    seen.stored()
+    again = Publications(disk.items())
+    assert {store: list(ranges) for store, ranges in again.ranges.items()} == (
+        {"a": [(20, 20)], "c": [(2, 2)]} if comes_again else {"b": [(1, 1), (3, 3), (5, 5), (7, 7)], "c": [(2, 2)]}
+    )
+    assert seen.records() == []
+
+
 def test_what_came_is_known_after_a_restart() -> None:
     """Whatever turns were undone: what is in memory after them is what the disk has, and nothing that was undone is."""
     random, disk, seen = Random(1), Disk(), Publications()

@@ -323,6 +323,101 @@ async def test_a_disk_that_is_full_is_told_and_tried_again(running: Running, mon
     assert problem.endswith("No space left on device") and running.fleet.site("ewr").known().version == 2
 
 
+async def test_an_agent_outlives_a_full_disk_while_it_renews(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    await running.enrolled("ewr")
+    with running.fleet.directory.changing() as register:
+        record = register.sites["ewr"].certificates[0]
+        record.made_s = record.ends_s - 10**9
+    agent, write, site = agent_of(running, "ewr", None, []), private_files.write, running.fleet.site("ewr")
+
+    def full(path: Path, *rest: Any) -> None:
+        if path.name == "next.key":
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+        write(path, *rest)
+
+    serial = site.certificate().serial_number
+    with monkeypatch.context() as patch:
+        patch.setattr(private_files, "write", full)
+        with pytest.raises(HoldfastError, match=r"next\.key: No space left on device$"):
+            await asyncio.to_thread(agent.step, wait=False)
+    await asyncio.to_thread(agent.step, wait=False)
+    assert site.certificate().serial_number != serial
+
+
+async def test_an_agent_that_was_ended_before_the_reload_reloads_at_its_next_start(running: Running) -> None:
+    """Else the fleet would be told of a configuration that the node does not have."""
+    await running.enrolled("ewr")
+    site, log = running.fleet.site("ewr"), []
+    before = site.config_file.read_bytes()
+    for text, code in (('[[queue]]\nname = "a"\n', 1), ('[[queue]]\nname = "b"\n', 0)):
+        push_for(running, text)
+        said = {"version": site.known().version, "crl_number": 1}
+        answer = await asyncio.to_thread(running.caller().changes, site, said, wait=False)
+        for _ in range(2):  # the second as after an end in the middle of the first
+            site.install(answer["provision"], None, time.time(), reloads=True)
+        marker = site.path / "reloaded"
+        agent = agent_of(running, "ewr", f"sh -c 'touch {marker}; exit {code}'", log)
+        if code:
+            with pytest.raises(HoldfastError, match="ended with 1"):
+                await asyncio.to_thread(agent.step, wait=False)
+            assert (site.known().version, site.known().applied) == (1, 1) and site.config_file.read_bytes() == before
+        else:
+            await asyncio.to_thread(agent.step, wait=False)
+            assert (site.known().version, site.known().applied) == (3, 3)
+            await asyncio.to_thread(agent_of(running, "ewr", "false", log).step, wait=False)  # nothing to reload
+        assert marker.exists()
+        marker.unlink()
+
+
+async def test_a_command_that_holds_the_fleet_stops_no_site(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one that its operator has suspended: requests of sites wait, up to a limit, and connections do not."""
+    await running.enrolled("ewr")
+    site, said = running.fleet.site("ewr"), {"version": 1, "crl_number": 1}
+    with running.fleet.directory.changing():
+        waiting = asyncio.create_task(asyncio.to_thread(running.caller().changes, site, said, wait=False))
+        assert b'"authority"' in await running.say(b'{"do": "authority"}\n'), "others are answered"
+        assert not waiting.done()
+    async with asyncio.timeout(LIMIT_S):
+        assert (await waiting)["renew"] is False
+    monkeypatch.setattr(services, "BUSY_S_MAX", 0.3)
+    with running.fleet.directory.changing(), pytest.raises(RequestRefused, match="cannot answer now"):
+        await asyncio.to_thread(running.caller().changes, site, said, wait=False)
+    assert any("another command has been changing" in line and "for 0.3 s" in line for line in running.log)
+
+
+async def test_a_certificate_that_cannot_be_renewed_today_does_not_end_the_service(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(services, "CERTIFICATE_S", 0.01)
+    monkeypatch.setattr(services, "CERTIFICATE_RETRY_S", 0.01)
+    async with serving(Fleet(tmp_path)) as running:
+        write, failures = private_files.write, 2
+
+        def full(path: Path, *rest: Any) -> None:
+            nonlocal failures
+            if path.name == "service.pem":
+                failures -= 1
+                if failures >= 0:
+                    raise OSError(errno.ENOSPC, "No space left on device", str(path))
+            write(path, *rest)
+
+        monkeypatch.setattr(private_files, "write", full)
+
+        async def is_over() -> bool:
+            return failures < -1
+
+        await eventually_async(is_over, limit_s=LIMIT_S)
+        told = [line for line in running.log if "cannot renew the service's certificate" in line]
+        assert len(told) == 2 and "No space left on device" in told[0]
+        await running.enrolled("ewr")
+
+
+async def test_a_service_that_cannot_listen_says_so_in_a_line(running: Running) -> None:
+    another = Service(running.fleet.directory, running.fleet.authority, "0.1.0", print)
+    with pytest.raises(HoldfastError, match=r"cannot listen on 127\.0\.0\.1:\d+ \(.*\); give another --listen"):
+        await another.run(running.where, print)
+
+
 async def test_an_authority_that_is_damaged_at_the_site_is_one_line(running: Running) -> None:
     await running.enrolled("ewr")
     site = running.fleet.site("ewr")
@@ -367,6 +462,7 @@ async def test_a_refusal_of_the_service_is_its_own_text(running: Running) -> Non
         ("'", r"for --reload \(No closing quotation\); expected a command"),
         ("", "invalid value '' for --reload; expected a command"),
         ("false", "ended with 1: it said nothing"),
+        ("sh -c 'printf \"\\377 refused\"; exit 1'", "ended with 1: \ufffd refused"),
         ("sleep 30", r"has not ended in 0\.05 s"),
     ],
 )

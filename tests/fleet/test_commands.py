@@ -109,6 +109,19 @@ def test_a_token_is_printed_once_and_kept_as_a_hash(run: Run, tmp_path: Path) ->
     assert "is no fleet's directory; make one with `holdfast fleet init`" in run.error
 
 
+def test_a_token_that_cannot_be_written_leaves_the_one_of_before_good(run: Run, tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path)
+    first = parse_token(run("token", "ewr", "--dir", fleet.directory.path))
+    run("token", "ewr", "--dir", fleet.directory.path, "--out", tmp_path / "none" / "token", code=1)
+    assert "No such file or directory" in run.error
+    kept = fleet.directory.register().sites["ewr"].token
+    assert kept is not None and fits(first.secret, kept.secret_hash)
+    given = tmp_path / "token"
+    run("token", "ewr", "--dir", fleet.directory.path, "--out", given)
+    kept = fleet.directory.register().sites["ewr"].token
+    assert kept is not None and fits(parse_token(given.read_text()).secret, kept.secret_hash)
+
+
 def test_the_list_says_how_it_stands_with_each_site(run: Run, tmp_path: Path) -> None:
     fleet = Fleet(tmp_path)
     words = ("list", "--dir", fleet.directory.path)

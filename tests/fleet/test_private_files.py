@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast import durable
 from holdfast.errors import ConfigError
 from holdfast.fleet.private_files import PRIVATE, read, read_private, write
 
@@ -46,3 +47,20 @@ def test_what_is_read_is_bounded(tmp_path: Path) -> None:
     assert read(tmp_path / "file", "the text", 5) == b"12345"
     with pytest.raises(ConfigError, match="the text has more than 4 bytes"):
         read(tmp_path / "file", "the text", 4)
+
+
+def test_a_new_file_in_another_owners_directory_belongs_to_who_makes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only root may give a file away; a file that is there keeps its owner, or is not replaced."""
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(durable, "owner_of", lambda path: (7, 8) if path.exists() else None)
+
+    def refuses(descriptor: int, *owner: int) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "fchown", refuses)
+    write(tmp_path / "token", b"secret", PRIVATE)
+    with pytest.raises(PermissionError):
+        write(tmp_path / "token", b"another", PRIVATE)
+    assert (tmp_path / "token").read_bytes() == b"secret"

@@ -2,6 +2,7 @@
 
 import json
 import signal
+import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from support.eventually import eventually_async
+from support.eventually import eventually_async, eventually_true
 from support.fleets import TWO
 from support.postgresql import free_port
 from support.process import Completed, NodeProcess, run_holdfast
@@ -59,8 +60,8 @@ class Sites:
     async def node(self, node: str) -> NodeProcess:
         return await self.run("node", "config.toml", directory=self.directory / node)
 
-    async def agent(self, node: NodeProcess) -> NodeProcess:
-        reload = f"kill -HUP {node.pid}"
+    async def agent(self, node: NodeProcess, reload: str | None = None) -> NodeProcess:
+        reload = reload or f"kill -HUP {node.pid}"
         return await self.run("fleet", "agent", "--site", self.directory / node.name, "--reload", reload)
 
     async def status(self) -> Any:
@@ -107,6 +108,36 @@ async def test_two_sites_enrol_and_speak_until_one_is_revoked(sites: Sites) -> N
     await sites.enrol("ewr")
     await sites.session(is_up=True)
     assert hub.returncode is None and ewr.returncode is None, "nobody was started anew"
+
+
+async def test_what_a_node_refuses_is_known_by_the_commands_that_the_document_gives(sites: Sites) -> None:
+    """docs/fleet.md: a reload that waits for the answer, without users and by the node's own certificate."""
+    files = sites.directory / "fleet" / "sites"
+    (files / "hub.toml").write_text('[[user]]\nname = "hub"\ncertificate = "hub"\n')
+    queues = "".join(f'[[queue]]\nname = "{name}"\n' for name in ("raw", "clean"))
+    (files / "common.toml").write_text(queues)
+    await sites.fleet("push")
+    await sites.enrol("hub")
+    await sites.enrol("ewr")
+    hub, ewr = await sites.node("hub"), await sites.node("ewr")
+    url, reload = f"amqp://127.0.0.1:{sites.ports['ewr']}", f"{sys.executable} -m holdfast reload --retry 30"
+    await sites.agent(ewr, f"{reload} --url {url}")
+    own = f"--ca-file {sites.directory}/hub/ca.pem --certificate-file {sites.directory}/hub/node.pem"
+    await sites.agent(hub, f"{reload} --url amqps://127.0.0.1:{sites.ports['hub']} {own}")
+    made = await run_holdfast("link", "create", "x", "--from", "raw", "--to", "clean", "--url", url)
+    assert made.code == 0, made
+    (files / "common.toml").write_text(f'{queues}[[link]]\nname = "x"\nfrom = "raw"\nto = "clean"\n')
+    await sites.fleet("push")
+    await hub.logged("link 'x' added")
+
+    async def problem() -> str:
+        rows = {row["node"]: row for row in (await sites.fleet("list"))["sites"]}
+        return str(rows["ewr"]["problem"])
+
+    said = await eventually_async(problem, lambda found: "link 'x'" in found, what="why", limit_s=LIMIT_S)
+    assert "was made by a request, or has not ended yet" in said
+    file = sites.directory / "ewr" / "config.toml"
+    await eventually_true(lambda: "link" not in file.read_text(), what="the file is what the node has")
 
 
 async def test_a_site_without_a_way_to_the_service_is_served_by_files(sites: Sites) -> None:

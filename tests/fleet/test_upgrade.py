@@ -95,13 +95,50 @@ def test_a_version_is_installed_beside_the_one_before_and_taken_back(
     with pytest.raises(HoldfastError, match=r"the new version does not run: .*broken"):
         versions.upgrade(bundle(fleet, tmp_path, "3.0", code="raise SystemExit('broken')"), key, NOTHING)
     assert runs(versions) == "holdfast 2.0"
-    versions.upgrade(bundle(fleet, tmp_path, "4.0"), key, NOTHING)
+    versions.upgrade(bundle(fleet, tmp_path, "4.0"), key, reload_by("--restart", "true"))
     assert {place.name.partition("-")[0] for place in versions.prefix.iterdir()} == {
         "4.0",
         "2.0",
         "current",
         "previous",
     }
+
+
+def test_what_the_node_may_still_run_stays(
+    fleet: Fleet, key: AuthorityKey, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a restart nobody knows which version that is."""
+    versions = Versions(tmp_path / "prefix")
+    names = [
+        versions.upgrade(bundle(fleet, tmp_path, version), key, reload_by("--restart", restart))
+        for version, restart in (("1.0", "true"), ("2.0", None), ("3.0", None))
+    ]
+    assert all((versions.prefix / name).is_dir() for name in names)
+
+    def fails(*given: object) -> None:
+        raise AssertionError("what is there is installed again")
+
+    second = names[1]
+    assert versions.back(NOTHING) == second
+    with monkeypatch.context() as patch:
+        patch.setattr(Versions, "_install", fails)
+        assert versions.upgrade(tmp_path / "3.0.bundle", key, NOTHING) == names[2] and runs(versions) == "holdfast 3.0"
+        (versions.prefix / second / ".complete").unlink()  # as an earlier version has left it
+        assert versions.upgrade(tmp_path / "2.0.bundle", key, reload_by("--restart", "true")) == second
+    assert runs(versions) == "holdfast 2.0"
+    assert {place.name for place in versions.prefix.iterdir()} == {*names[1:], "current", "previous"}
+
+
+def test_an_installation_that_was_ended_is_made_again(fleet: Fleet, key: AuthorityKey, tmp_path: Path) -> None:
+    versions = Versions(tmp_path / "prefix")
+    versions.upgrade(bundle(fleet, tmp_path, "1.0"), key, NOTHING)
+    file = bundle(fleet, tmp_path, "2.0")
+    name = versions.upgrade(file, key, NOTHING)
+    versions.back(NOTHING)
+    (versions.prefix / "previous").unlink()
+    shutil.rmtree(versions.prefix / name / "bin")
+    (versions.prefix / name / ".complete").unlink()
+    assert versions.upgrade(file, key, NOTHING) == name and runs(versions) == "holdfast 2.0"
 
 
 def test_what_pythonpath_names_is_not_taken_for_installed(

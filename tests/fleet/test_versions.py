@@ -8,6 +8,7 @@ import pytest
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.fleet import versions
 from holdfast.fleet.directory import create
+from holdfast.fleet.rendering import config_text
 from holdfast.fleet.toml_text import document_text
 from holdfast.fleet.versions import push, roll_back
 from holdfast.names import HostPort
@@ -147,6 +148,14 @@ def test_any_name_that_a_certificate_can_have_is_one_of_a_site(tmp_path: Path, n
     site = fleet.site("any")
     assert site.install(answer["provision"], fleet.fingerprint, fleet.now_s).node == name
     assert tomllib.loads(site.config_file.read_text())["node"]["name"] == name
+
+
+@pytest.mark.parametrize("name", ["a\\nb", "a\nb", "a\x00b", "a\u2028b", "é", "a'b"])
+def test_the_head_of_a_configuration_is_one_line_whatever_the_name_has(name: str) -> None:
+    text = config_text({"node": {"name": name}}, name, 7)
+    assert tomllib.loads(text) == {"node": {"name": name}}
+    assert text.splitlines()[0].startswith("# Node ") and text.splitlines()[0].endswith("takes its place.")
+    assert text.splitlines()[1:3] == ["", "[node]"]
 
 
 def test_old_versions_are_removed(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:

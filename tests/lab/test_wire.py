@@ -89,7 +89,7 @@ def test_whoever_gives_up_a_neighbour_that_it_hears_fails_the_run(monkeypatch: p
     received = SimNode.received
 
     def deaf(self: SimNode, end: Any, data: bytes) -> None:
-        """Hears nothing any more, though it comes."""
+        """ControlHandlers nothing any more, though it comes."""
         if self.world.elapsed_s > 1.0 and end.peer == "ber" and self.name == "fra":
             self._came_at[end.number] = self.clock.monotonic(self.world.now)
         else:

@@ -24,6 +24,7 @@ from holdfast.node.admin.requests import CONNECTIONS_MAX, REQUEST_BYTES_MAX, Adm
 from holdfast.node.config import load_settings
 from holdfast.settings.hosts import VhostConfig
 from holdfast.settings.queues import QueueConfig
+from holdfast.settings.remotes import RemoteConfig
 from support.rig import Node, Rig
 
 DOCUMENT = Path(__file__).parent.parent.parent / "docs" / "operations.md"
@@ -78,6 +79,13 @@ def test_what_the_core_measures_is_told_in_the_form_of_prometheus() -> None:
     assert found["holdfast_commit_seconds_bucket", ("0.0005",)] == 2
     assert found["holdfast_commit_seconds_bucket", ("+Inf",)] == 4
     assert ("holdfast_turn_seconds_count", ()) in found
+
+
+def test_a_remote_that_is_away_is_told() -> None:
+    node = Rig().node("hub", remotes=(RemoteConfig(name="mq", remote="127.0.0.1:1"),))
+    found = samples(rendered(fields_of(node), CommitTimes()))
+    assert found["holdfast_remote_up", ("mq",)] == 0 == found["holdfast_remote_messages", ("mq",)]
+    assert found["holdfast_remote_messages_out_total", ("mq",)] == 0
 
 
 def test_each_name_is_in_the_document_and_each_of_the_document_is_told() -> None:

@@ -12,7 +12,7 @@ from holdfast.node.config import (
     STORE_BYTES_MAX,
     STORE_BYTES_MIN,
     load_settings,
-    parse_source,
+    parse_local,
 )
 from holdfast.node.passwords import PASSWORD_BYTES_MAX
 from holdfast.settings.hosts import VhostConfig
@@ -210,7 +210,7 @@ def test_no_file_means_loopback_and_any_queue() -> None:
 
 def test_dead_letters_of_a_small_store_take_a_sixteenth_of_it(tmp_path: Path) -> None:
     given = load_settings(write(tmp_path, "[store]\nbytes_max = 16_000_000\n"))
-    assert given.core.dead_letters == DeadLettersConfig(bytes_max=1_000_000)
+    assert given.on_disk(given.store_bytes_max).core.dead_letters == DeadLettersConfig(bytes_max=1_000_000)
 
 
 def test_an_empty_file_makes_no_queues(tmp_path: Path) -> None:
@@ -567,8 +567,8 @@ def test_what_is_loopback() -> None:
         ("[::1]:65535", ("::1", 65_535)),
     ],
 )
-def test_a_source_is_a_host_with_or_without_a_port(text: str, found: tuple[str, int]) -> None:
-    assert tuple(parse_source("source", text)) == found
+def test_local_is_a_host_with_or_without_a_port(text: str, found: tuple[str, int]) -> None:
+    assert tuple(parse_local("local", text)) == found
 
 
 def test_of_many_keys_the_nearest_are_told(tmp_path: Path) -> None:

@@ -12,7 +12,16 @@ from holdfast.node.network.certificates import Certificates
 from holdfast.node.network.encryption import Encryption, name_of
 from holdfast.node.tls import TlsFiles
 from support import today
-from support.certificates import LOOPBACK, Authority, authority, needs_openssl, of_client, of_node, shared
+from support.certificates import (
+    LOOPBACK,
+    Authority,
+    authority,
+    looked,
+    needs_openssl,
+    of_client,
+    of_node,
+    shared,
+)
 
 pytestmark = needs_openssl
 
@@ -255,19 +264,19 @@ def test_changed_files_are_used_by_new_connections(tmp_path: Path, caplog: pytes
     files = copied(shared(), tmp_path, "first")
     server = Certificates(files, serves=True, dials=False)
     before = server.accepted()
-    assert served_name(server) == "first" and not server.reload_changed()
+    assert served_name(server) == "first" and not looked(server)
     assert files.key is not None
     files.key.write_text("half of a k")
-    assert not server.reload_changed() and not server.reload_changed()
+    assert not looked(server) and not looked(server)
     assert served_name(server) == "first"
     complaints = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
     assert len(complaints) == 1 and "the previous certificates are used" in complaints[0]
     copied(shared(), tmp_path, "second")
-    assert server.reload_changed() and served_name(server) == "second"
+    assert looked(server) and served_name(server) == "second"
     theirs = dialling().dialled("localhost")
     join(before, theirs)
     assert theirs.certificate == "first", "a connection keeps what it began with"
-    assert not server.reload_changed()
+    assert not looked(server)
 
 
 def test_an_authority_that_is_withdrawn_is_trusted_no_more(tmp_path: Path) -> None:
@@ -279,7 +288,7 @@ def test_an_authority_that_is_withdrawn_is_trusted_no_more(tmp_path: Path) -> No
     assert shown(server, client)[0].certificate == "ann"
     other = authority(tmp_path / "other", "another authority")
     trusted.write_bytes(other.certificate.read_bytes())
-    assert server.reload_changed()
+    assert looked(server)
     assert shown(server, client)[0].failure is not None
 
 
@@ -293,8 +302,9 @@ def test_sessions_that_openssl_keeps_are_bounded(monkeypatch: pytest.MonkeyPatch
     for _ in range(20):
         client = Encryption(context, server=False, server_name="localhost")
         join(server.accepted(), client)
-        assert client.established and server._server is not None
-        assert server._server.session_stats()["number"] <= 6
+        assert client.established and not looked(server), "the same files are used"
+        context_of_now = server._used.server
+        assert context_of_now is not None and context_of_now.session_stats()["number"] <= 5
 
 
 @pytest.mark.parametrize(

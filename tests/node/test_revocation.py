@@ -21,6 +21,7 @@ from holdfast.node.network.revocation import Issued, issued, read_revoked
 from holdfast.node.tls import TlsFiles
 from holdfast.settings.neighbours import NeighbourConfig
 from node.fakes import LIMIT_S, FakeCore, Running, echo, read, settings
+from support.certificates import looked
 from support.fleets import Fleet
 
 
@@ -140,9 +141,9 @@ async def test_who_is_revoked_is_ended_and_does_not_come_in_again(authority: Aut
             to.write(b"hello")
             assert await read(back, 5) == b"hello"
         certificates = running.runtime._certificates
-        assert certificates is not None and not certificates.reload_changed()
+        assert certificates is not None and not looked(certificates)
         node.revoke([made.serial_number])
-        assert certificates.reload_changed()
+        assert looked(certificates)
         async with asyncio.timeout(LIMIT_S):
             assert await reader.read() == b""
         lost = await core.until(ConnectionLost)
@@ -169,7 +170,7 @@ async def test_a_list_that_cannot_be_read_changes_nothing(authority: Authority, 
         certificates = running.runtime._certificates
         assert certificates is not None
         node.revocations.write_text("half a li")
-        assert not certificates.reload_changed()
+        assert not looked(certificates)
         _, writer = await node.connect(running, bad)
         await core.until(SecuringFailed)
         writer.close()
@@ -196,7 +197,7 @@ async def test_a_neighbour_that_is_dialled_may_be_revoked_too(authority: Authori
             await ours.until(Secured)
             here.revoke([serial])
             certificates = running.runtime._certificates
-            assert certificates is not None and certificates.reload_changed()
+            assert certificates is not None and looked(certificates)
             assert "is revoked" in (await ours.until(ConnectionLost)).reason
             running.runtime._execute(Connect(neighbour="hub"))
             assert "is revoked" in (await ours.until(ConnectionLost, 2)).reason

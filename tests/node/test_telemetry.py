@@ -1,5 +1,6 @@
 """The telemetry file: appended to, whole lines, and neither the node's end nor what it waits for."""
 
+import json
 import os
 import threading
 from collections.abc import Iterator
@@ -9,7 +10,7 @@ import pytest
 
 from holdfast.errors import ConfigError
 from holdfast.node.process import telemetry
-from holdfast.node.process.telemetry import TelemetryFile
+from holdfast.node.process.telemetry import AuditFile, TelemetryFile
 from support.eventually import eventually
 
 
@@ -114,3 +115,57 @@ def test_failing_writes_are_said_once_and_lines_stay_whole(
     assert len(caplog.records) == 1
     assert "No space left on device" in caplog.text
     assert (tmp_path / "t").read_bytes().endswith(b"\nwhole\n")
+
+
+def test_the_audit_file_says_how_many_records_are_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Those that were dropped because too much waited, and those that could not be written."""
+    real, room = os.write, 1_000_000
+
+    def write(fd: int, block: bytes) -> int:
+        nonlocal room
+        if not room:
+            raise OSError(28, "No space left on device")
+        written = real(fd, block[:room])
+        room -= written
+        return written
+
+    def record(number: int) -> None:
+        file.record({"kind": "login", "number": number}, node="hub", wall_ms=0)
+        file.flush()
+        assert file._behind.flush(10.0)
+
+    monkeypatch.setattr(telemetry.os, "write", write)
+    file = AuditFile(tmp_path / "audit.ndjson")
+    record(1)
+    room = 5  # a piece of the next record
+    for number in (2, 3, 4):
+        record(number)
+    with monkeypatch.context() as patch:
+        patch.setattr(file._behind, "put", lambda block: False)
+        for number in (5, 6):
+            file.record({"kind": "login", "number": number}, node="hub", wall_ms=0)
+        file.flush()
+    room = 1_000_000
+    for number in (7, 8):
+        record(number)
+    file.close()
+    lines = (tmp_path / "audit.ndjson").read_text().splitlines()
+    rows = [json.loads(line) for line in lines if len(line) > 5]
+    assert [row.get("number", row["kind"]) for row in rows] == [1, "gap", 7, 8]
+    assert rows[1] == {"v": 1, "t": rows[1]["t"], "node": "hub", "kind": "gap", "left_out": 5}
+    assert len(caplog.records) == 1, "it is logged at most once a minute"
+
+
+def test_a_file_that_fails_again_after_a_minute_is_logged_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(telemetry, "COMPLAINT_S", 0.0)
+    file = TelemetryFile(tmp_path / "t")
+    monkeypatch.setattr(file._behind, "put", lambda block: False)
+    for _ in range(2):
+        file.add(b"line\n")
+        file.flush()
+    assert len(caplog.records) == 2
+    file.close()

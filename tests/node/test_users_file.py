@@ -1,5 +1,6 @@
 """The file of users: what `holdfast user` writes, and what a node makes of it while it runs (node/users_file.py)."""
 
+import asyncio
 import json
 import os
 import re
@@ -10,8 +11,10 @@ from typing import Any
 
 import pytest
 
+from holdfast import durable
 from holdfast.client import connect
 from holdfast.client.errors import ConnectionFailed
+from holdfast.engine.events import Event, UsersChanged
 from holdfast.errors import ConfigError
 from holdfast.node import user_commands, users_file
 from holdfast.peers import credentials
@@ -196,3 +199,48 @@ def test_what_is_no_regular_file_is_refused_and_holds_nobody_up(tmp_path: Path) 
     for path, told in ((pipe, "is no regular file"), (tmp_path, "cannot be read (Is a directory)")):
         with pytest.raises(ConfigError, match=re.escape(told)):
             users_file.read(path)
+
+
+def test_a_file_that_could_not_be_read_is_tried_again_and_told_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where the process had no descriptor left at that look."""
+    path, fed = tmp_path / "users.json", list[Event]()
+    users_file.write(path, UserList(stored("ann", "bob")))
+    loop = asyncio.new_event_loop()
+    watch = users_file.UsersWatch(loop, path, fed.append)
+    watch.start()
+    watch.close()
+    users_file.write(path, users_file.read(path)._replace(users=stored("bob")))
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", failing)
+        told = watch.look()
+        assert isinstance(told, str) and "cannot be read (Too many open files)" in told
+        assert watch.look() is None, "told once"
+    found = watch.look()
+    assert isinstance(found, UserList) and found.users == stored("bob")
+    assert watch.look() is None
+    watch.use(found)
+    watch.use(found)
+    assert [len(event.users) for event in fed if isinstance(event, UsersChanged)] == [2, 1]
+    loop.close()
+
+
+def failing(*given: object, **more: object) -> int:
+    raise OSError(24, "Too many open files")
+
+
+def test_a_new_file_of_roots_belongs_to_the_owner_of_its_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The node reads it, and runs as another user."""
+    given: list[tuple[int, int]] = []
+    monkeypatch.setattr(os, "fchown", lambda fd, *owner: given.append(owner))
+    owner = durable.owner_of
+    monkeypatch.setattr(durable, "owner_of", lambda path: (7, 8) if path == tmp_path else owner(path))
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    users_file.write(tmp_path / "users.json", UserList(()))
+    assert given == [(7, 8)]
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    users_file.write(tmp_path / "mine.json", UserList(()))
+    assert given == [(7, 8)], "nobody else may give a file away"

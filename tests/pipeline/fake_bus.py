@@ -169,6 +169,7 @@ class FakeNode:
 
     def __init__(self, options: SourceOptions) -> None:
         self.options = options
+        self.answered_at = 0.0
         self.buses: list[FakeBus] = []
         self.lock = threading.RLock()
         self.closed = False

@@ -102,7 +102,8 @@ class MiniSpark:
         self.at_step("written")
         log = self.out / "_spark_metadata" / str(batch)
         if not log.exists():
-            lines = [json.dumps({"path": path.as_uri(), "action": "add"}) for path in files]
+            told = [{"path": path.as_uri(), "size": path.stat().st_size, "action": "add"} for path in files]
+            lines = [json.dumps(line) for line in told]
             self._write(log, "v1", *lines)
         self.at_step("sink")
         self._write(self.checkpoint / "commits" / str(batch), "v1", "{}")

@@ -1,6 +1,7 @@
 """Calls to several nodes: whoever answers is not kept waiting, and whoever does not is away until it does."""
 
 import threading
+import time
 from collections.abc import Callable
 
 import pytest
@@ -153,3 +154,21 @@ def test_any_other_error_ends_it(a: Node, b: Node) -> None:
     calls: dict[str, Callable[[], str]] = {"a": a.call, "b": refuse}
     with pytest.raises(ConfigError, match="no queue"):
         fleet_of(a, b).each(calls)
+
+
+def test_a_node_that_answers_slowly_one_request_after_the_other_is_waited_for(a: Node) -> None:
+    """It has many queues, or is far away: what its call returns would otherwise never be of use."""
+    answered_at = {"a": 0.0, "slow": 0.0}
+
+    def slow() -> str:
+        for _ in range(10):
+            time.sleep(0.05)
+            answered_at["slow"] = time.monotonic()
+        return "slow"
+
+    both = Fleet({"a": "a", "slow": "slow"}, all_needed=False, patience_s=0.3, answered_at=answered_at.__getitem__)
+    assert sorted(both.each({"a": a.call, "slow": slow})) == ["a", "slow"]
+    answered_at["slow"] = 0.0
+    both = Fleet({"a": "a", "slow": "slow"}, all_needed=False, patience_s=0.3, answered_at=lambda key: 0.0)
+    assert sorted(both.each({"a": a.call, "slow": slow})) == ["a"]
+    both.end([])

@@ -1,6 +1,7 @@
 """Jobs as files: what they mean, and each mistake as a line that names file and key."""
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,6 +15,8 @@ from holdfast.errors import ConfigError, HoldfastError
 from pyspark_holdfast.bus import NodeUnreachable
 from pyspark_holdfast.job_file import Job, read_job
 from pyspark_holdfast.jobs import check_job, places_of, reach, sink_options, source_options, summary
+from pyspark_holdfast.leftovers import Leftovers
+from pyspark_holdfast.offsets import Offset, Part, Place
 from pyspark_holdfast.options import SourceOptions
 from pyspark_holdfast.queries import Progress
 from support.process import NodeProcess
@@ -195,6 +198,18 @@ def test_where_a_job_stands(tmp_path: Path) -> None:
     assert summary(Progress(rows=3, batches=1), 1.23456, places_of(options)) == {
         "rows": 3, "batches": 1, "seconds": 1.235, "late": 0, "at": {"a/in": 5, "b/in": 7},
     }  # fmt: skip
+
+
+def test_what_a_batch_left_out_is_not_told_as_being_in_the_sink(tmp_path: Path) -> None:
+    options = check_job(read(tmp_path, f'checkpoint = "{tmp_path / "c"}"\n' + SOURCE + BUS))
+    for log in ("offsets", "commits"):
+        (tmp_path / "c" / log).mkdir(parents=True)
+    places = {"a/in": Place("y", 5), "b/in": Place("x", 9), "c/in": Place("z", 4)}
+    offset = Offset("s", places, {}, {"c/in": Part("z", ((2, 4),))})
+    (tmp_path / "c" / "offsets" / "0").write_text(f"v1\n{{}}\n{json.dumps(offset.json())}")
+    (tmp_path / "c" / "commits" / "0").write_text("v1\n{}")
+    Leftovers(tmp_path / "c", "s").leave(0, {"b/in": Part("x", ((6, 9),))})
+    assert places_of(options) == {"a/in": 5, "b/in": 6, "c/in": 2}
 
 
 def at_node(tmp_path: Path, urls: str, sink: str) -> tuple[Job, SourceOptions]:

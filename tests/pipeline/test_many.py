@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,7 @@ from pipeline.fake_bus import FakeBus, FakeDataSource, FakeNode, FakeQueue
 from pipeline.mini_spark import Died, MiniSpark
 from pipeline.settled import LIMIT_S, SettledFleet
 from pyspark_holdfast import fleet, members, stream
-from pyspark_holdfast.bus import Bus, Node, NodeUnreachable, Position, Start
+from pyspark_holdfast.bus import Bus, Node, NodeUnreachable, Position, Start, Window
 from pyspark_holdfast.checkpoint import SinkLog
 from pyspark_holdfast.offsets import key_of, offset_of
 from pyspark_holdfast.options import SourceOptions
@@ -297,6 +298,32 @@ def test_a_batch_has_no_more_bytes_than_its_limit(tmp_path: Path) -> None:
         assert 0 < sum(len(str(sequence)) for _, _, sequence in rows) <= 50
 
 
+def test_a_node_that_goes_while_bytes_are_counted_is_left_to_a_later_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between two rounds, in which what one queue leaves of its share goes to the others."""
+    one, other = queue(tmp_path, "a", "x"), queue(tmp_path, "b", "x")
+    one.put(50)
+    other.put(50)
+    query = Query(tmp_path, "ab", 1_000)
+    query.options["maxBytesPerTrigger"] = "61"
+    real, asked = FakeBus.measure, 0
+
+    def measure(bus: FakeBus, *arguments: Any) -> Window:
+        nonlocal asked
+        asked += 1
+        if asked == 2:
+            query.away.add("b")
+        return real(bus, *arguments)
+
+    monkeypatch.setattr(FakeBus, "measure", measure)
+    query.run()
+    assert asked > 2 and set(written(query)) == {"a/x"}
+    query.away.clear()
+    query.run()
+    assert written(query) == all_of(("a/x", 50), ("b/x", 50))
+
+
 def test_with_too_little_for_a_batch_it_waits_for_a_bounded_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -502,6 +529,20 @@ def test_two_urls_of_one_node_are_refused(tmp_path: Path) -> None:
     query.options["url"] = "amqp://a:1,amqp://a:2"
     with pytest.raises(ConfigError, match="amqp://a:1 and amqp://a:2 both reach queue 'x' of node 'a'"):
         query.run()
+
+
+def test_so_many_queues_that_their_offsets_would_fill_the_driver_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(members, "QUEUES_IN_ALL_MAX", 3)
+    for node, name in ("ax", "ay", "bx", "by"):
+        queue(tmp_path, node, name).put(1)
+    query = Query(tmp_path, "ab", 100)
+    with pytest.raises(ConfigError, match="options 'url' and 'address' mean 4 queues; expected at most 3 in all"):
+        query.run()
+    query.options["address"] = "x"
+    query.run()
+    assert written(query) == all_of(("a/x", 1), ("b/x", 1))
 
 
 def test_sources_of_one_query_find_their_places_by_themselves(tmp_path: Path) -> None:

@@ -6,13 +6,13 @@ from uuid import UUID
 import pytest
 
 from holdfast.amqp.wire.extensions import PATH
-from holdfast.amqp.wire.types import Symbol, Timestamp, Ulong
+from holdfast.amqp.wire.types import Char, Symbol, Timestamp, Ulong
 from holdfast.client import Message, Properties
 from holdfast.errors import HoldfastError
 from pyspark_holdfast import rows
 from pyspark_holdfast.bus import Entry
 from pyspark_holdfast.columns import arrow_schema
-from pyspark_holdfast.rows import batches, record_batch, text_of
+from pyspark_holdfast.rows import Unreadable, batches, record_batch, text_of
 
 if TYPE_CHECKING:
     import pyarrow
@@ -176,3 +176,15 @@ def test_one_message_that_no_column_holds_is_named(monkeypatch: pytest.MonkeyPat
     entries = [Entry(7, None, Message(message_annotations={Symbol("a"): "big"}))]
     with pytest.raises(HoldfastError, match="'q', sequence 7: column 'annotations' of its row has more than 2 GiB"):
         list(batches("q", entries, 10))
+
+
+def test_a_char_that_is_half_of_a_pair_is_set_aside_as_what_cannot_be_decoded() -> None:
+    """AMQP's char is a number of 32 bits, and some programs send halves of characters in it."""
+    half = Char(chr(0xD83D))
+    messages = [Message(value=half), Message(application_properties={"half": half}), Message(value=[{"x": half}])]
+    entries = [Entry(sequence, None, message) for sequence, message in enumerate(messages, 1)]
+    for row, message in zip(record_batch("q", entries).to_pylist(), messages, strict=True):
+        assert (row["body_kind"], row["body"]) == ("undecodable", message.encode())
+        assert "surrogates not allowed" in row["body_value"]
+    with pytest.raises(HoldfastError, match="queue 'q', sequence 1: no row can tell it: "):
+        list(batches("q", entries, 10, Unreadable("fail")))

@@ -22,6 +22,7 @@ from pyspark_holdfast.rows import record_batch
 from pyspark_holdfast.sending import check_numbers, send_partition
 from pyspark_holdfast.sink_options import SinkOptions, parse_sink_options
 from support.process import NodeProcess
+from support.stored import stored_bodies
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -49,10 +50,7 @@ async def send(
 
 async def bodies(node: NodeProcess, queue: str = "q") -> list[int]:
     """The numbers in the queue, in its order; they stay there."""
-    async with await connect(node.url) as connection:
-        tail = (await connection.manage("READ", "holdfast:queue", queue))["next_sequence"]
-        receiver = await connection.receiver(queue, start_sequence=1, end_sequence=tail)
-        return [int(delivery.message.body_bytes()) async for delivery in receiver]
+    return [int(body) for body in await stored_bodies(node.url, queue)]
 
 
 def failing(*batches: "RecordBatch") -> Iterator["RecordBatch"]:

@@ -14,7 +14,7 @@ import pytest
 import pyspark_holdfast
 from holdfast.errors import ConfigError, HoldfastError
 from pipeline.fake_bus import FakeBus, FakeDataSource, FakeQueue
-from pyspark_holdfast.bus import Entry, ReaderFenced
+from pyspark_holdfast.bus import Entry, QueueMadeAnew, ReaderFenced
 from pyspark_holdfast.checkpoint import SinkLog, batches_in
 from pyspark_holdfast.gaps import GAPS_MAX, Gaps
 from pyspark_holdfast.offsets import offset_of
@@ -449,3 +449,14 @@ def test_short_ranges_of_a_node_are_one_task_and_nodes_alternate() -> None:
     many = tasks_of({(0, "a"): ranges(*[10] * 700), (1, "b"): ranges(*[10] * 700)}, 10)
     assert len(many) <= PARTITIONS_MAX
     assert sum(one.end - one.start for task in many for one in task.ranges) == 14_000
+
+
+def test_a_queue_made_anew_is_not_read_as_the_one_that_was_planned(queue: FakeQueue) -> None:
+    """Without a subscription no lease says so."""
+    queue.put(5)
+    reader = FakeDataSource({"url": "amqp://h:1", "address": str(queue.path)}).reader(StructType())
+    (task,) = reader.partitions()
+    queue.make()
+    queue.put(9)
+    with pytest.raises(QueueMadeAnew, match="was deleted and created again while it was read"):
+        list(reader.read(task))

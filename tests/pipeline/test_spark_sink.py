@@ -25,6 +25,7 @@ from pyspark_holdfast.session import first_line
 from pyspark_holdfast.sink_state import DIRECTORY
 from support.documents import python_in
 from support.process import NodeProcess
+from support.stored import stored_bodies
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -70,10 +71,7 @@ def dying(rows: "DataFrame", mark: Path, at: int) -> "DataFrame":
 
 
 async def bodies(node: NodeProcess, queue: str = "out") -> list[int]:
-    async with await connect(node.url) as connection:
-        tail = (await connection.manage("READ", "holdfast:queue", queue))["next_sequence"]
-        receiver = await connection.receiver(queue, start_sequence=1, end_sequence=tail)
-        return sorted([int(delivery.message.body_bytes()) async for delivery in receiver])
+    return sorted(int(body) for body in await stored_bodies(node.url, queue))
 
 
 def stream(spark: "SparkSession", tmp_path: Path) -> "DataFrame":

@@ -1,6 +1,7 @@
 """A message that cannot be decoded is a row of its own, and those behind it are rows as well (ADR 0033)."""
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from holdfast.client.messages import payload as cutting
 from holdfast.client.messages.payload import Cut
 from holdfast.errors import HoldfastError
 from pyspark_holdfast.bus import Entry
+from pyspark_holdfast.dead_letters import DeadLetterTable
 from pyspark_holdfast.node_bus import NodeBus
 from pyspark_holdfast.options import parse_options
 from pyspark_holdfast.rows import record_batch
@@ -86,3 +88,41 @@ async def test_the_query_s_options_say_what_becomes_of_it(
     async with await connect(node.url) as connection:
         told = await connection.manage("READ", "holdfast:queue", "q")
     assert row["queue_uuid"] == str(told["uuid"])
+
+
+def test_a_dead_letter_is_whole_though_another_attempt_writes_it_at_the_same_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Executors in containers have the same numbers of processes: an attempt that was given up is not known by them."""
+    monkeypatch.setattr(os, "getpid", lambda: 12)
+    entry, real, depth = Entry(7, 0, Message()), DeadLetterTable._write, 0
+    written: list[Path] = []
+
+    def write(table: DeadLetterTable, part: Path, *arguments: object) -> None:
+        nonlocal depth
+        depth += 1
+        if depth == 1:  # the other one begins, and ends, while this one writes
+            DeadLetterTable(tmp_path / "dead", "q", "u").put(entry, b"payload", "why")
+        written.append(part)
+        real(table, part, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(DeadLetterTable, "_write", write)
+    DeadLetterTable(tmp_path / "dead", "q", "u").put(entry, b"payload", "why")
+    assert len(written) == len(set(written)) == 2
+    assert [row["payload"] for row in parquet.read_table(str(tmp_path / "dead")).to_pylist()] == [b"payload"]
+
+
+def test_all_directories_that_a_dead_letter_may_have_made_are_synced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[Path] = []
+    real = os.fsync
+    monkeypatch.setattr(
+        os, "fsync", lambda number: (synced.append(Path(os.readlink(f"/proc/self/fd/{number}"))), real(number))
+    )
+    table = DeadLetterTable(tmp_path / "a" / "b" / "c", "q", "u")
+    table.put(Entry(7, 0, Message()), b"payload", "why")
+    assert {tmp_path / "a" / "b" / "c", tmp_path / "a" / "b", tmp_path / "a", tmp_path} <= set(synced)
+    synced.clear()
+    table.put(Entry(8, 0, Message()), b"payload", "why")
+    assert tmp_path / "a" / "b" / "c" in synced and tmp_path not in synced

@@ -139,7 +139,7 @@ def test_a_root_of_several_hosts_gives_each_its_rates(monkeypatch: pytest.Monkey
             if pacer.receive(self._clock.now, pace._replace(group=pacer.origin.group)):
                 self._paced(pace.root)
 
-    monkeypatch.setattr(RateControl, "_hear_pace", hear)
+    monkeypatch.setattr(RateControl, "_on_pace", hear)
     result = execute(plan, seed)
     assert not result.ok and "never gave to it" in result.failure
 

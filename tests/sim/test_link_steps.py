@@ -1,28 +1,20 @@
 """Steps of links in the simulator, with faults that strike while windows are open."""
 
-from dataclasses import replace
 from functools import cache
-from random import Random
 
 import pytest
 
 from holdfast_lab.draws.drawn_scenes import steps
-from holdfast_lab.plan.networks import line
-from holdfast_lab.plan.plan import Plan
 from holdfast_lab.plan.result import Result
-from holdfast_lab.runs.run import execute
 from support import today
+from support.scenes import run_scene
 
 pytestmark = pytest.mark.sim
 
 
 @cache
 def ran(seed: int) -> Result:
-    plan = Plan(name="steps", topology=line("jfk hub"), workloads=(), faults=(), safety_s=8.0)
-    scene = steps(Random(seed), "jfk", plan)
-    faults = tuple(sorted(scene.faults, key=lambda fault: fault.at))
-    topology = replace(plan.topology, queues=scene.queues_with({}))
-    return execute(replace(plan, topology=topology, workloads=tuple(scene.workloads), faults=faults), seed)
+    return run_scene(steps, seed)
 
 
 @pytest.mark.parametrize("seed", today.some(range(1, 1_000), 4))

@@ -1,29 +1,20 @@
 """Messages of one transaction for another node, shown there together whatever breaks (docs/adr/0073)."""
 
-from dataclasses import replace
 from functools import cache
-from random import Random
 
 import pytest
 
 from holdfast_lab.draws.drawn_policies import together
-from holdfast_lab.plan.networks import line
-from holdfast_lab.plan.plan import Plan
 from holdfast_lab.plan.result import Result
-from holdfast_lab.runs.run import execute
 from support import today
+from support.scenes import run_scene
 
 pytestmark = pytest.mark.sim
 
 
 @cache
 def ran(seed: int) -> Result:
-    plan = Plan(name="together", topology=line("jfk hub"), workloads=(), faults=(), safety_s=8.0)
-    scene = together(Random(seed), "jfk", plan)
-    faults = tuple(sorted(scene.faults, key=lambda fault: fault.at))
-    limits = replace(plan.topology.limits, hop_in_doubt_max=(2, 20)[seed % 2])
-    topology = replace(plan.topology, queues=scene.queues_with({}), limits=limits)
-    return execute(replace(plan, topology=topology, workloads=tuple(scene.workloads), faults=faults), seed)
+    return run_scene(together, seed, hop_in_doubt_max=(2, 20)[seed % 2])
 
 
 @pytest.mark.parametrize("seed", [*range(1, 3), *today.some(range(3, 1_000), 3)])

@@ -1,28 +1,20 @@
 """Transactions in the simulator: messages that are moved in them, with faults that strike at their moments."""
 
-from dataclasses import replace
 from functools import cache
-from random import Random
 
 import pytest
 
 from holdfast_lab.draws.drawn_scenes import transactions
-from holdfast_lab.plan.networks import line
-from holdfast_lab.plan.plan import Plan
 from holdfast_lab.plan.result import Result
-from holdfast_lab.runs.run import execute
 from support import today
+from support.scenes import run_scene
 
 pytestmark = pytest.mark.sim
 
 
 @cache
 def ran(seed: int) -> Result:
-    plan = Plan(name="transactions", topology=line("jfk hub"), workloads=(), faults=(), safety_s=8.0)
-    scene = transactions(Random(seed), "jfk", plan)
-    faults = tuple(sorted(scene.faults, key=lambda fault: fault.at))
-    topology = replace(plan.topology, queues=scene.queues_with({}))
-    return execute(replace(plan, topology=topology, workloads=tuple(scene.workloads), faults=faults), seed)
+    return run_scene(transactions, seed)
 
 
 @pytest.mark.parametrize("seed", [*range(1, 3), *today.some(range(3, 1_000), 3)])

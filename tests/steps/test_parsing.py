@@ -32,7 +32,7 @@ def test_names_of_an_aggregate_may_have_256_bytes() -> None:
 
 def test_all_kinds() -> None:
     kinds = ["select", "drop_repeats", "aggregate", "aggregate", "convert", "properties", "lookup"]
-    assert steps(*GOOD) == kinds and set(kinds) == set(parsing.STEP_KINDS) and steps() == []
+    assert steps(*GOOD) == kinds and set(kinds) == {parsing.SELECT, *parsing.STEPS} and steps() == []
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.node.network.certificates import Certificates
+
 OPENSSL = shutil.which("openssl")
 needs_openssl = pytest.mark.skipif(OPENSSL is None, reason="no openssl program; .ci/packages.sh installs it")
 DAYS = 30
@@ -110,3 +112,11 @@ def of_node() -> Identity:
 def of_client(name: str) -> Identity:
     """A client's from `shared`."""
     return shared().sign(name, stem=f"client-{name}")
+
+
+def looked(certificates: Certificates) -> bool:
+    """Looks at the files as the watch does; whether others are used from now on."""
+    before, made = certificates.have_changed(), certificates.look()
+    if made is not None:
+        certificates.use(made)
+    return before and not certificates.have_changed()

@@ -334,6 +334,12 @@ class Rig:
         client.end = self.attach(client, node, loopback=loopback)
         return client
 
+    def login(self, node: Node, user: str, password: str, **settings: Any) -> Client:
+        """A client that logged in by PLAIN, as far as the node lets it."""
+        client = self.client(node, mechanism="PLAIN", user=user, password=password, **settings)
+        self.settle()
+        return client
+
     def attach(
         self,
         party: Party,

@@ -135,6 +135,12 @@ class Client:
 
     def manage(self, operation: str, kind: str, name: str = "", **arguments: Any) -> tuple[int, dict[str, Any], str]:
         """(statusCode, body, statusDescription) of one request."""
+        self.request(operation, kind, name, **arguments)
+        self.rig.settle()
+        return self.answer()
+
+    def request(self, operation: str, kind: str, name: str = "", **arguments: Any) -> None:
+        """A request whose answer is not waited for."""
         if self._management is None:
             replies = self.session.attach_receiver("replies", Source(address="$management"), Target(address="replies"))
             replies.grant(1000)
@@ -145,7 +151,9 @@ class Client:
         properties = Properties(message_id=f"m{self._requests}", reply_to="replies")
         request = Message(properties=properties, application_properties=told, value=arguments)
         self._management[0].send(request.encode(), context=None, settled=True)
-        self.rig.settle()
+
+    def answer(self) -> tuple[int, dict[str, Any], str]:
+        """(statusCode, body, statusDescription): the answer to the last request; those before it are dropped."""
         found = [item for item in self.deliveries if item.link.name == "replies"]
         self.deliveries = [item for item in self.deliveries if item.link.name != "replies"]
         answer = Message.decode(found[-1].payload)

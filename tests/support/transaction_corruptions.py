@@ -46,6 +46,13 @@ def _(s: Any) -> None:
     s.transaction.deciding = False
 
 
+@breaks(
+    "endpoints.transactions: a transaction of which a turn decides has room reserved for what the turn has", deciding
+)
+def _(s: Any) -> None:
+    s.transaction.share(next(queue for queue in s.core.catalog.queues.values() if queue.config.durable))
+
+
 one_more("endpoints.transactions: queue {}: messages reserved", transacting, lambda s: s.other, "reserved")
 one_more("endpoints.transactions: queue {}: bytes reserved", transacting, lambda s: s.other, "reserved_bytes")
 

@@ -1,4 +1,4 @@
-"""Hears what a node and its peers say, and asserts that it stores before it settles.
+"""ControlHandlers what a node and its peers say, and asserts that it stores before it settles.
 
 Rules of this file: bytes as they cross a wire; an accepted disposition whose bare message was never committed there
 ends the test (docs/ARCHITECTURE.md, "How a core is driven").

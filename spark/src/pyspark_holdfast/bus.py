@@ -5,11 +5,15 @@ ranges half-open. Numbers, not messages, are what a query's offsets hold, so tha
 repeated.
 """
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from datetime import datetime
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from holdfast.errors import ConfigError, HoldfastError
+from holdfast.units import MIB
+
+LARGE_BYTES: Final = 16 * MIB
+"""A message with more bytes is read alone and, where its row would be too large, is never in memory as a whole."""
 
 
 class ReaderFenced(HoldfastError):
@@ -44,12 +48,13 @@ class Lease(NamedTuple):
 
 class Entry(NamedTuple):
     """An entry of a queue: its place, when it was stored (ms since 1970), and the message; of one that cannot be
-    decoded an empty message, its bytes and the reason."""
+    decoded an empty message, its bytes and the reason. Of one that is larger than a row may be, its bytes as they
+    come, to be read before the next entry, or left."""
 
     sequence: int
     enqueued_ms: int | None
     message: Any
-    undecodable: tuple[bytes, str] | None = None
+    undecodable: tuple[bytes | Iterator[bytes], str] | None = None
 
 
 class Window(NamedTuple):
@@ -104,6 +109,10 @@ class Bus(Protocol):
 
 class Node(Protocol):
     """One reader's way to one node, over one connection; one thread at a time may call it and its queues."""
+
+    @property
+    def answered_at(self) -> float:
+        """When it answered the last request, in steady seconds; any thread may ask."""
 
     def name(self) -> str:
         """The node's name, with the virtual host before it where the URL names one: `HOST@NODE`."""

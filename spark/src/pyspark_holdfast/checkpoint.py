@@ -4,7 +4,8 @@
 Rules of this file: reads Spark's own files, writes none. `commits/N` exists: batch N is done; `offsets/N`
 holds one JSON line for each source from its third line on. Spark syncs nothing: a power loss may take away
 `commits/N` after the node has let the entries go, so everything that proves a batch is synced first, and the
-sink's files before that.
+sink's files before that. All of a batch is synced before the next one is planned. So `offsets/N` proves that the
+batches before N are on disk, and of batch N alone, in a run that finds it, a power loss may have left a part.
 """
 
 import json
@@ -17,6 +18,7 @@ from urllib.parse import unquote, urlsplit
 
 from holdfast.durable import sync_directories, sync_file
 from holdfast.errors import ConfigError, StorageError
+from pyspark_holdfast.damage import damage_of, is_torn
 from pyspark_holdfast.offsets import Offset, Place, offset_of, places_in, shown
 
 SYNCED_PATHS_MAX: Final = 100_000
@@ -83,7 +85,20 @@ class SinkLog:
 
     def files_of(self, log: Path) -> list[Path]:
         """The data files that one file of the log adds."""
-        return [file for file, added in _sink_entries(log) if added]
+        return list(self.sizes_of(log))
+
+    def sizes_of(self, log: Path) -> dict[Path, int | None]:
+        """The same with their sizes, as far as the log tells them."""
+        return {
+            self.path_of(line["path"]): line.get("size")
+            for line in self.lines_of(log)
+            if line.get("action", "add") == "add"
+        }
+
+    def directories_of(self, file: Path) -> list[Path]:
+        """Those with the names on the way from the table to a data file; of a table that is partitioned several."""
+        out = self.out.absolute()
+        return [place for place in file.parents if out in place.parents] or [file.parent]
 
     @staticmethod
     def lines_of(log: Path) -> list[dict[str, Any]]:
@@ -113,7 +128,10 @@ class Checkpoint:
         self.subscription = subscription
         self.sink = sink
         self._synced_paths: set[Path] = set()
-        self._synced_metadata = False
+        self._synced_batch: int | None = None
+        """The newest batch of which this run has synced all."""
+        self._found_batch = -1 if sink is None else max(sink.batches(), default=-1)
+        """The newest that the sink's log had when the run began."""
 
     def proven(self) -> Proven | None:
         """The newest batch with a `commits/N`; None before the first. Raises ConfigError where it is not
@@ -123,8 +141,15 @@ class Checkpoint:
         return Proven(commits[-1], self._own_lines(commits[-1])) if commits else None
 
     def check(self) -> None:
-        """Raises ConfigError where the newest planned batch is not ours."""
-        planned = batches_in(self.path / "offsets")
+        """Raises ConfigError where the newest planned batch is not ours, or Spark could not read it."""
+        planned, done = batches_in(self.path / "offsets"), batches_in(self.path / "commits")
+        for log, batches, lines_min in (("offsets", planned, 3), ("commits", done, 2)):
+            if batches and is_torn(self.path / log / str(batches[-1]), lines_min):
+                cure = f"remove it and .{batches[-1]}.crc beside it: no message is lost, and none comes twice"
+                if log == "offsets" and done and done[-1] >= batches[-1]:
+                    cure = "use a new checkpoint with a new output"
+                name = f"{log}/{batches[-1]}"
+                raise ConfigError(f"checkpoint {self.path}: {name} is not whole, as after a power loss; {cure}")
         if planned:
             self._own_lines(planned[-1])
 
@@ -168,25 +193,38 @@ class Checkpoint:
         planned = batches_in(self.path / "offsets")
         return bool(planned) and end in self.lines(planned[-1])
 
+    def sync_plan(self) -> None:
+        """The newest planned batch, before anything is done for it. Raises StorageError."""
+        try:
+            sync_plan(self.path, batches_in(self.path / "offsets")[-1])
+        except OSError as error:
+            raise self._unsynced(error) from error
+
     def make_durable(self, proven: Proven, released: Mapping[str, Place]) -> None:
-        """Syncs what proves every batch that ends, in one of these queues, above the place up to which the node has let
-        entries go already; the newest last. Raises StorageError.
+        """Syncs what proves every batch that this run has not synced yet, the newest last: to be called before another
+        is planned on top. Of a run's first call these are, besides the newest, those that end above the place up to
+        which the node has let entries go, in one of these queues. Raises StorageError, and ConfigError where the newest
+        is not whole.
         """
+        if proven.batch == self._synced_batch:
+            return
         try:
             if self.sink is not None:
-                self._sync_sink(proven.batch, released)
+                self._sync_sink(self.sink, proven.batch, released)
             root = self.path
-            if not self._synced_metadata:
+            if self._synced_batch is None:
                 _sync_summed(root / "metadata")
             for log in ("offsets", "commits"):
                 _sync_summed(root / log / str(proven.batch))
                 sync_file(root / log)
-            if not self._synced_metadata:
-                sync_file(root)
-                sync_file(root.parent)
-                self._synced_metadata = True
+            if self._synced_batch is None:
+                sync_directories(root)
         except OSError as error:
-            raise StorageError(f"checkpoint {self.path}: cannot be synced to disk ({error})") from error
+            raise self._unsynced(error) from error
+        self._synced_batch = proven.batch
+
+    def _unsynced(self, error: OSError) -> StorageError:
+        return StorageError(f"checkpoint {self.path}: cannot be synced to disk ({error})")
 
     def _ends_above(self, batch: int, released: Mapping[str, Place]) -> bool:
         lines = self.lines(batch)
@@ -196,22 +234,30 @@ class Checkpoint:
                 return True
         return False
 
-    def _sync_sink(self, newest: int, released: Mapping[str, Place]) -> None:
-        sink = self.sink
-        assert sink is not None
-        logs = sink.batches()
-        if newest not in logs:
-            raise ConfigError(
-                f"output {sink.out}: its log holds no batch {newest}, which checkpoint {self.path} says is "
-                "done; give the output that was written with this checkpoint"
-            )
+    def _unsynced_batches(self, newest: int, released: Mapping[str, Place]) -> set[int]:
+        if self._synced_batch is not None:
+            return set(range(self._synced_batch + 1, newest + 1))
         wanted = {newest}
         for batch in reversed(batches_in(self.path / "offsets")):
             if batch < newest:
                 if not self._ends_above(batch, released):
                     break
                 wanted.add(batch)
-        directories = {sink.directory: None, sink.out: None, sink.out.parent: None}
+        return wanted
+
+    def _sync_sink(self, sink: SinkLog, newest: int, released: Mapping[str, Place]) -> None:
+        logs = sink.batches()
+        wanted = self._unsynced_batches(newest, released)
+        compacted = max((batch for batch, log in logs.items() if log.suffix), default=-1)
+        for batch in sorted(wanted - logs.keys(), reverse=True):
+            if batch > compacted or batch == newest:
+                raise ConfigError(
+                    f"output {sink.out}: its log holds no batch {batch}, which checkpoint {self.path} says is "
+                    "done; give the output that was written with this checkpoint"
+                )
+        if self._synced_batch is None and newest <= self._found_batch:
+            self._check_whole(sink, newest, logs)
+        directories = {sink.directory: None, sink.out: None}
         if len(self._synced_paths) > SYNCED_PATHS_MAX:
             self._synced_paths.clear()
         for batch, log in logs.items():
@@ -220,19 +266,37 @@ class Checkpoint:
                     if file not in self._synced_paths:
                         _sync_summed(file)
                         self._synced_paths.add(file)
-                        directories[file.parent] = None
+                        directories |= dict.fromkeys(sink.directories_of(file))
                 _sync_summed(log)
         for directory in directories:
             sync_file(directory)
+        if self._synced_batch is None:
+            sync_directories(sink.out)
+
+    def _check_whole(self, sink: SinkLog, batch: int, logs: Mapping[int, Path]) -> None:
+        """Raises ConfigError where a file of this batch, which an earlier run wrote, is not whole."""
+        before = {file for number, log in logs.items() if number < batch for file in sink.files_of(log)}
+        for file, size in sink.sizes_of(logs[batch]).items():
+            damage = None if file in before else damage_of(file, size)
+            if damage is not None:
+                log, commit = logs[batch], self.path / "commits" / str(batch)
+                raise ConfigError(
+                    f"output {sink.out}: {file.name} of batch {batch} is not whole, as after a power loss: {damage}. "
+                    f"The nodes have its messages: remove {log} and {commit}, each with its .crc, and start the query "
+                    "again, which writes the batch anew"
+                )
 
 
 def sync_plan(checkpoint: Path, batch: int) -> None:
-    """The query's id and the batch that Spark has planned, on disk: before a sink writes what outlives a power loss
-    under the batch's number. Raises OSError.
+    """The query's id and the batch that Spark has planned, on disk, with the one before, without which Spark does not
+    start: before anything that outlives a power loss is written under the batch's number. Raises OSError.
     """
     _sync_summed(checkpoint / "metadata")
-    _sync_summed(checkpoint / "offsets" / str(batch))
-    sync_directories(checkpoint / "offsets", 3)
+    for number in (batch - 1, batch):
+        file = checkpoint / "offsets" / str(number)
+        if number == batch or file.exists():
+            _sync_summed(file)
+    sync_directories(checkpoint / "offsets", 3 if batch else None)  # the query's first: its directories may be new
 
 
 def query_id(checkpoint: Path) -> str:

@@ -5,19 +5,20 @@ twice. It is on disk, whole and under its name, before the task that read the me
 checkpoint prove the batch, and the node let the message go.
 """
 
-import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
+from uuid import uuid4
 
 from holdfast.durable import sync_directories, sync_file
 from holdfast.errors import StorageError
-from pyspark_holdfast.bus import Entry
+from pyspark_holdfast.bus import LARGE_BYTES, Entry
 
 COLUMNS: Final = "address string, queue_uuid string, sequence bigint, enqueued timestamp, reason string, payload binary"
 """The table's schema in Spark's own words. `payload` is the whole message, as it came; null of one that is in a file of
 its own."""
-PAYLOAD_BYTES_MAX: Final = 1 << 30
-"""A value of Parquet's has less than 2 GiB. A larger message is a file, whose name Spark passes over."""
+PAYLOAD_BYTES_MAX: Final = LARGE_BYTES
+"""A larger message is a file, whose name Spark passes over: it was never in memory as a whole."""
 
 
 class DeadLetterTable:
@@ -27,25 +28,30 @@ class DeadLetterTable:
         self._path = path
         self._address = address
         self._queue_uuid = queue_uuid
+        self._has_synced_names = False
 
-    def put(self, entry: Entry, payload: bytes, reason: str) -> None:
-        """Writes and syncs it; one that is there stays as it is. Raises StorageError."""
+    def put(self, entry: Entry, payload: bytes | Iterator[bytes], reason: str) -> None:
+        """Writes and syncs it; one that is there stays as it is. Raises StorageError, and what `payload` raises."""
         file = self._path / f"{self._queue_uuid}-{entry.sequence}.parquet"
-        part = self._path / f".{file.name}.{os.getpid()}"  # hidden from Spark, and another task's is another file
+        # Hidden from Spark. Another task's is another file, also on another machine, where it may have our number.
+        part = self._path / f".{file.name}.{uuid4().hex}"
         try:
             if not file.exists():
                 self._path.mkdir(parents=True, exist_ok=True)
-                told: bytes | None = payload
-                if len(payload) > PAYLOAD_BYTES_MAX:
+                told = payload if isinstance(payload, bytes) and len(payload) <= PAYLOAD_BYTES_MAX else None
+                if told is None:
                     whole = self._path / f"_{file.stem}.message"
-                    part.write_bytes(payload)
+                    with part.open("wb") as out:
+                        out.writelines([payload] if isinstance(payload, bytes) else payload)
                     sync_file(part)
                     part.rename(whole)
-                    told, reason = None, f"{reason}; the message is the file {whole.name}"
+                    reason = f"{reason}; the message is the file {whole.name}"
                 self._write(part, entry, told, reason)
                 sync_file(part)
                 part.rename(file)
-            sync_directories(self._path, 2)  # the names too: whoever wrote them may have died before
+            # The names too, of all directories that may be new: whoever wrote them may have died before.
+            sync_directories(self._path, 1 if self._has_synced_names else None)
+            self._has_synced_names = True
         except OSError as error:
             raise StorageError(
                 f"dead-letter table {self._path}: sequence {entry.sequence} of queue {self._address!r} cannot be "

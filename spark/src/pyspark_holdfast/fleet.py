@@ -1,8 +1,9 @@
 """Calls to several nodes at once, of which some may be away: those that answer are not kept waiting.
 
-Rules of this file: one call at a time for each node, in a thread that nobody has to wait for; a node whose call has not
-returned is away until it has. Only `NodeUnreachable` and time make a node away; any other error ends the query. After
-`end` no call has an effect: a late one would open queues that the next run has opened by then, and fence it.
+Rules of this file: one call at a time for each node, in a thread that nobody has to wait for. A call may be of many
+requests: a node is away once it has answered none of them for a time, until its call has returned. Only
+`NodeUnreachable` and time make a node away; any other error ends the query. After `end` no call has an effect: a late
+one would open queues that the next run has opened by then, and fence it.
 """
 
 import logging
@@ -17,9 +18,7 @@ from pyspark_holdfast.bus import NodeUnreachable
 log = logging.getLogger(__name__)
 
 PATIENCE_S: Final = 5.0
-"""How long the others wait for a node that was there the last time. One that is away is not waited for."""
-QUEUE_S: Final = 0.02
-"""How much longer for each of its queues, which are asked about one after the other."""
+"""How long a node that was there the last time may leave a request unanswered. One that is away is not waited for."""
 AGAIN_S: Final = 1.0
 """How long after a call that failed a node that is away is called again."""
 ENDS_S: Final = 5.0
@@ -32,10 +31,19 @@ T = TypeVar("T")
 
 
 class Fleet(Generic[K]):
-    """Nodes by key. `all_needed`: a node that cannot be reached ends the query, as it does where none can."""
+    """Nodes by key. `all_needed`: a node that cannot be reached ends the query, as it does where none can.
+    `answered_at`: when a node answered the last request, in steady seconds."""
 
-    def __init__(self, names: Mapping[K, str], *, all_needed: bool, patience_s: float = PATIENCE_S) -> None:
+    def __init__(
+        self,
+        names: Mapping[K, str],
+        *,
+        all_needed: bool,
+        patience_s: float = PATIENCE_S,
+        answered_at: Callable[[K], float] = lambda key: 0.0,
+    ) -> None:
         self._names = names
+        self._answered_at = answered_at
         self._all_needed = all_needed or len(names) == 1
         self.patience_s = patience_s
         self._calls: dict[K, Future[Any]] = {}
@@ -56,9 +64,7 @@ class Fleet(Generic[K]):
         if wait_s:
             wait([call for key, call in self._calls.items() if key in work], wait_s)
         calls = {key: self._begun(call) for key, call in work.items() if not self._is_busy(key)}
-        patient = [calls[key] for key in calls if self._all_needed or wait_s or key not in self.away]
-        limit_s = max(self.patience_s, until - time.monotonic())
-        wait(patient, None if self._all_needed else limit_s)
+        self._wait({key: calls[key] for key in calls if self._all_needed or wait_s or key not in self.away}, until)
         found = self._found(calls)
         if work and not found and not self._all_needed:
             found = self._any(calls)
@@ -74,6 +80,20 @@ class Fleet(Generic[K]):
             wait(self._running.copy(), min(CLOSED_AGAIN_S, max(0.0, until - time.monotonic())))
             if not self._running or time.monotonic() >= until:
                 return
+
+    def _wait(self, calls: Mapping[K, "Future[T]"], until: float) -> None:
+        """Until all have returned, but for nodes that have answered nothing for `patience_s`; to `until` at least."""
+        begun = time.monotonic()
+        if self._all_needed:
+            wait(calls.values())
+            return
+        while True:
+            now = time.monotonic()
+            ends = {key: max(until, max(begun, self._answered_at(key)) + self.patience_s) for key in calls}
+            left = [key for key, call in calls.items() if not call.done() and ends[key] > now]
+            if not left:
+                return
+            wait([calls[key] for key in left], min(ends[key] for key in left) - now, FIRST_COMPLETED)
 
     def _is_busy(self, key: K) -> bool:
         """Whether a call to a node that is away is under way, or it is too early for the next."""
@@ -92,7 +112,7 @@ class Fleet(Generic[K]):
             if not call.done():
                 self._calls[key] = call
                 if key not in self.away:
-                    self._is_away(key, f"it has not answered within {self.patience_s:g} s")
+                    self._is_away(key, f"it has not answered for {self.patience_s:g} s")
             elif self._note(key, call):
                 found[key] = call.result()
         return found

@@ -16,6 +16,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from holdfast.errors import ConfigError
 from pyspark_holdfast.checkpoint import SINK_LOG, SinkLog, batches_in
+from pyspark_holdfast.damage import is_torn
 from pyspark_holdfast.queries import Progress, run_queries
 
 
@@ -42,9 +43,15 @@ def check_pair(out: Path, checkpoint: Path, option: str = "--out") -> None:
         raise ConfigError(f"{checkpoint} is inside the table {out}; give the checkpoint a place outside it")
     if out.exists() and not out.is_dir():
         raise ConfigError(f"invalid value {out} for {option}; expected a directory or a new name")
-    written = max(SinkLog(out).batches(), default=-1)
+    logs = SinkLog(out).batches()
+    written = max(logs, default=-1)
     planned = max(batches_in(checkpoint / "offsets"), default=-1)
     done = max(batches_in(checkpoint / "commits"), default=-1)
+    if written >= 0 and is_torn(logs[written]):
+        raise ConfigError(
+            f"table {out}: {logs[written]} is not whole, as after a power loss; remove it and "
+            f"{checkpoint / 'commits' / str(written)}, each with its .crc: the batch is written anew"
+        )
     if written > planned:
         known = f"knows none beyond {planned}" if planned >= 0 else "is empty or not there"
         raise ConfigError(

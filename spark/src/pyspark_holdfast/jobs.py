@@ -23,6 +23,7 @@ from pyspark_holdfast.delta import reach_delta
 from pyspark_holdfast.delta_options import parse_delta_options
 from pyspark_holdfast.ingest import check_pair, leaves_out
 from pyspark_holdfast.job_file import Job
+from pyspark_holdfast.leftovers import Leftovers
 from pyspark_holdfast.node_bus import NodeLink
 from pyspark_holdfast.options import SourceOptions, parse_options
 from pyspark_holdfast.postgresql import FORMAT as POSTGRESQL
@@ -195,7 +196,9 @@ def places_of(options: SourceOptions) -> Mapping[str, int]:
     proven = Checkpoint(options.checkpoint, options.subscription).proven()
     if proven is None:
         return {}
-    return {key: place.seq for line in proven.lines for key, place in sorted(line.places.items())}
+    left = Leftovers(options.checkpoint, options.subscription).after(proven.batch, proven.lines)
+    places = {key: place for line in proven.lines for key, place in sorted(line.places.items())}
+    return {key: place.before(left.get(key)).seq for key, place in places.items()}
 
 
 def summary(progress: Progress, seconds: float, places: Mapping[str, int]) -> dict[str, Any]:

@@ -1,20 +1,20 @@
 """What a batch left out because its node was away, until a later batch has it (docs/spark.md, ADR 0088).
 
-Rules of this file: a file says what one batch leaves out of one queue; it is on disk before the batch has tasks, so
-that every attempt of the batch leaves out the same. The next batch's offset takes over what the files of its
-predecessor say; then they are of no more use.
+Rules of this file: a file says what one batch leaves out of one queue; it is on disk before the batch has tasks, and
+after the batch's plan, so that every attempt of the batch leaves out the same. The next batch's offset takes over what
+the files of its predecessor say; then they are of no more use.
 """
 
 import hashlib
 import json
-import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
+from uuid import uuid4
 
 from holdfast.durable import sync_file
 from holdfast.errors import ConfigError, StorageError
-from pyspark_holdfast.offsets import Offset, Part, part_of
+from pyspark_holdfast.offsets import Offset, Part, part_between, part_of
 
 DIRECTORY: Final = "holdfast-left"
 
@@ -44,6 +44,20 @@ class Leftovers:
                 found[str(told["key"])] = part
         return found
 
+    def of_plan(self, batch: int, first: Offset, last: Offset) -> dict[str, Part]:
+        """What a batch that reads from `first` to `last` leaves out. A file that says something else of a queue is of
+        another plan with that number, and goes. Raises ConfigError, StorageError."""
+        found = self.of(batch)
+        for key in found.keys() & last.places.keys():
+            if found[key] != part_between(first, last, key):
+                try:
+                    self._file(batch, key).unlink(missing_ok=True)
+                    sync_file(self._directory)
+                except OSError as error:
+                    raise self._unwritten(error) from error
+                del found[key]
+        return found
+
     def after(self, batch: int, lines: Iterable[Offset]) -> dict[str, Part]:
         """All that is still to be read once `batch` is done, which ends at these offsets."""
         found = {key: part for line in lines for key, part in line.left.items()}
@@ -57,9 +71,8 @@ class Leftovers:
         try:
             self._directory.mkdir(parents=True, exist_ok=True)
             for key, part in parts.items():
-                name = hashlib.sha256(f"{self._subscription}\0{key}".encode()).hexdigest()[:16]
-                file = self._directory / f"{batch}-{name}"
-                new = file.with_name(f".{file.name}.{os.getpid()}")
+                file = self._file(batch, key)
+                new = file.with_name(f".{file.name}.{uuid4().hex}")
                 told = {"sub": self._subscription, "key": key, "part": part.json()}
                 new.write_text(json.dumps(told), encoding="utf-8")
                 sync_file(new)
@@ -67,13 +80,20 @@ class Leftovers:
             sync_file(self._directory)
             sync_file(self._checkpoint)
         except OSError as error:
-            raise StorageError(f"{self._directory} cannot be written ({error.strerror or error})") from error
+            raise self._unwritten(error) from error
 
     def forget(self, batch: int) -> None:
         """`batch` is done, so what earlier ones left out is in its offset."""
         for file in self._files():
             if _batch_of(file) < batch:
                 file.unlink(missing_ok=True)
+
+    def _unwritten(self, error: OSError) -> StorageError:
+        return StorageError(f"{self._directory} cannot be written ({error.strerror or error})")
+
+    def _file(self, batch: int, key: str) -> Path:
+        name = hashlib.sha256(f"{self._subscription}\0{key}".encode()).hexdigest()[:16]
+        return self._directory / f"{batch}-{name}"
 
     def _files(self) -> list[Path]:
         try:

@@ -6,13 +6,14 @@ changed. A queue that only a pattern names and that cannot be opened is left alo
 
 import logging
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
 from holdfast.errors import ConfigError
 from pyspark_holdfast.addresses import Address
 from pyspark_holdfast.bus import Bus, Lease, Node, Position
-from pyspark_holdfast.offsets import key_of
+from pyspark_holdfast.offsets import key_of, shown
 from pyspark_holdfast.options import SourceOptions
 
 log = logging.getLogger(__name__)
@@ -21,6 +22,8 @@ LISTED_AGAIN_S: Final = 10.0
 """How often the node's queues are looked through for those that a pattern means."""
 QUEUES_MAX: Final = 1_000
 """Queues that a source reads at one node."""
+QUEUES_IN_ALL_MAX: Final = 10_000
+"""Queues that a source reads: each takes about 150 bytes in an offset, of which Spark keeps many in memory."""
 
 
 @dataclass(slots=True, eq=False)
@@ -59,10 +62,11 @@ def named_at(node: Node, addresses: tuple[Address, ...]) -> list[str]:
 
 
 class NodePart:
-    """One node of a source. `options`: those of the source, with this node's URL alone."""
+    """One node of a source. `options`: those of the source, with this node's URL alone, which is its `number`th."""
 
-    def __init__(self, options: SourceOptions, node: Node) -> None:
+    def __init__(self, options: SourceOptions, node: Node, number: int) -> None:
         self.options = options
+        self.number = number
         self.node = node
         self.name: str | None = None
         """None before it was reached."""
@@ -113,3 +117,22 @@ class NodePart:
                 log.warning("%s; a pattern means this queue, which is left out until it can be read", error)
             return None
         return Member(key, name, bus, options.subscription, place)
+
+
+def placed(parts: Iterable[NodePart]) -> dict[str, tuple[int, Member]]:
+    """The queues of these nodes by key, each with its node's number. ConfigError where two URLs reach one, or there are
+    too many."""
+    found: dict[str, tuple[NodePart, Member]] = {}
+    for part in parts:
+        for key, member in part.members.items():
+            if key in found:
+                raise ConfigError(
+                    f"option 'url': {found[key][0].options.url} and {part.options.url} both reach {shown(key)}; give "
+                    "one of them, or name their virtual hosts"
+                )
+            found[key] = part, member
+    if len(found) > QUEUES_IN_ALL_MAX:
+        raise ConfigError(
+            f"options 'url' and 'address' mean {len(found)} queues; expected at most {QUEUES_IN_ALL_MAX} in all"
+        )
+    return {key: (part.number, member) for key, (part, member) in found.items()}

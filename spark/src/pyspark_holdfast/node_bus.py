@@ -4,8 +4,11 @@ Rules of this file: nothing starts before the first call; what the node says bec
 line. Connections are made anew inside the client for `retry_s`; then the call fails, and with it the query.
 """
 
+import time
 from collections.abc import Generator
+from contextlib import closing
 from datetime import datetime
+from itertools import chain
 from typing import Any, Final
 
 from holdfast.client import Message
@@ -13,23 +16,41 @@ from holdfast.client.blocking import BlockingConnection
 from holdfast.client.errors import (
     AuthenticationFailed,
     ConnectionFailed,
+    DeliveryBroken,
     LinkError,
     LinkStolen,
     ManagementError,
     UndecodableMessage,
 )
-from holdfast.errors import ConfigError, HoldfastError
-from pyspark_holdfast.bus import Entry, Lease, NodeUnreachable, Position, QueueMadeAnew, ReaderFenced, Start, Window
+from holdfast.entity_types import QUEUE, SUBSCRIPTION
+from holdfast.errors import ConfigError, HoldfastError, RemoteProtocolError
+from pyspark_holdfast.bus import (
+    LARGE_BYTES,
+    Entry,
+    Lease,
+    NodeUnreachable,
+    Position,
+    QueueMadeAnew,
+    ReaderFenced,
+    Start,
+    Window,
+)
 from pyspark_holdfast.options import SourceOptions
 
 MANAGE_LIMIT_S: Final = 30.0
 
-QUEUE: Final = "holdfast:queue"
-SUBSCRIPTION: Final = "holdfast:subscription"
+
 NOT_IMPLEMENTED: Final = 501
+
+ROW_BYTES_MAX: Final = (1 << 31) - 1
+"""A message with more bytes is no row: Arrow holds no value of 2 GiB."""
+
+BREAKS_MAX: Final = 3
+"""How often a connection may break in the middle of a large message of a range."""
 
 _NEWER_HOLDER: Final = "newer holder"
 _ILLEGAL_STATE: Final = "amqp:illegal-state"
+_TOO_LARGE: Final = "amqp:link:message-size-exceeded"
 
 
 class NodeLink:
@@ -43,6 +64,7 @@ class NodeLink:
         self._retry_s = options.retry_s if retry_s is None else retry_s
         self.limit_s = max(manage_limit_s, self._retry_s)
         """The time limit of a request: within it the client asks anew by itself."""
+        self.answered_at = 0.0
         self._connection: BlockingConnection | None = None
         self._closed = False
 
@@ -65,6 +87,12 @@ class NodeLink:
         vhost = self.options.url.vhost
         return name if vhost is None else f"{vhost}@{name}"
 
+    def request(self, operation: str, type: str, name: str | None, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Raises ConnectionFailed, ManagementError."""
+        answer = self.connected().manage(operation, type, name, arguments, limit_s=self.limit_s)
+        self.answered_at = time.monotonic()
+        return answer
+
     def queues(self) -> list[str]:
         """The names of the node's ordinary queues that this user may read, in order."""
         found: list[str] = []
@@ -72,7 +100,7 @@ class NodeLink:
         where = f"queues at {self.options.url}"
         try:
             while True:
-                told = self.connected().manage("QUERY", QUEUE, "", asked, limit_s=self.limit_s)
+                told = self.request("QUERY", QUEUE, "", asked)
                 found += [str(row["name"]) for row in told["queues"]]
                 before = asked
                 if told["more"] and "offset" in told:  # a user who is no administrator
@@ -190,9 +218,7 @@ class NodeBus:
         numbers = [number for one in ranges for number in one]
         told = {"queue": self._options.address, "queue_uuid": lease.queue_uuid, "ranges": numbers}
         try:
-            answer = self._link.connected().manage(
-                "GAPS", SUBSCRIPTION, lease.subscription, told, limit_s=self._link.limit_s
-            )
+            answer = self._link.request("GAPS", SUBSCRIPTION, lease.subscription, told)
         except ManagementError as error:
             if error.code == NOT_IMPLEMENTED:  # a node of an earlier version
                 return 0, 0
@@ -213,7 +239,7 @@ class NodeBus:
     def _manage(self, operation: str, type: str, name: str | None, arguments: dict[str, Any]) -> dict[str, Any]:
         """One request."""
         try:
-            return self._link.connected().manage(operation, type, name, arguments, limit_s=self._link.limit_s)
+            return self._link.request(operation, type, name, arguments)
         except (ManagementError, ConnectionFailed) as error:
             raise self._told(error) from error
 
@@ -237,8 +263,12 @@ class NodeBus:
     # ------------------------------------------------------------------------------------------------ reading
 
     def entries(self, start: int, end: int, lease: Lease | None) -> Generator[Entry, None, None]:
+        is_large, breaks = False, 0
         while start < end:
             try:
+                if is_large:
+                    start, is_large = (yield from self._large(start, end, lease)), False
+                    continue
                 for entries in self._read(start, end, lease):
                     yield from entries
                     start = entries[-1].sequence + 1
@@ -248,13 +278,47 @@ class NodeBus:
                     raise HoldfastError(f"at {self._options.url}: {error.description}: it cannot be told") from error
                 yield Entry(error.sequence, error.enqueued_ms, Message(), (error.payload, error.description))
                 start = error.sequence + 1
-            except (LinkError, ConnectionFailed) as error:
+            except DeliveryBroken as error:
+                breaks += 1
+                if breaks > BREAKS_MAX:
+                    raise self._told(error) from error
+            except LinkError as error:
+                if error.condition != _TOO_LARGE:
+                    raise self._told(error) from error
+                is_large = True  # it is the next: what lies before it has come
+            except ConnectionFailed as error:
                 raise self._told(error) from error
+
+    def _large(self, start: int, end: int, lease: Lease | None) -> Generator[Entry, None, int]:
+        """The first entry of that range, which is too large to be read with others; returns where to go on."""
+        held = (None, None, None) if lease is None else lease
+        bytes_max = max(self._options.message_bytes_max or ROW_BYTES_MAX, LARGE_BYTES)
+        with closing(self._link.connected().read_first(self._options.address, start, end, *held)) as found:
+            for sequence, enqueued_ms, parts in found:
+                if sequence < start:
+                    raise HoldfastError(f"{self._where()}: a message behind {start} has no sequence: it cannot be told")
+                begun, size = [], 0
+                for part in parts:
+                    begun.append(part)
+                    size += len(part)
+                    if size > bytes_max:
+                        reason = f"it has more than {bytes_max} bytes"
+                        yield Entry(sequence, enqueued_ms, Message(), (chain(begun, parts), reason))
+                        return sequence + 1
+                payload = b"".join(begun)
+                del begun
+                try:
+                    yield Entry(sequence, enqueued_ms, Message.decode(payload))
+                except RemoteProtocolError as error:
+                    yield Entry(sequence, enqueued_ms, Message(), (payload, error.description))
+                return sequence + 1
+        return end
 
     def _read(self, start: int, end: int, lease: Lease | None) -> Generator[list[Entry], None, None]:
         held = (None, None, None) if lease is None else lease
         before = 0
-        for entries in self._link.connected().read_range(self._options.address, start, end, *held):
+        connection = self._link.connected()
+        for entries in connection.read_range(self._options.address, start, end, *held, message_bytes_max=LARGE_BYTES):
             found = [Entry(*entry) for entry in entries]
             for entry in found:
                 assert entry.sequence > before, "a range came out of order"

@@ -18,6 +18,12 @@ class Place(NamedTuple):
     queue: str
     seq: int
 
+    def before(self, left: "Part | None") -> "Place":
+        """The same without what was left out, and all behind it."""
+        if left is None or left.queue != self.queue:
+            return self
+        return self._replace(seq=min([self.seq, *(first for first, _ in left.ranges)]))
+
 
 class Part(NamedTuple):
     """Ranges of the queue with that UUID, half-open, that a batch left out."""
@@ -89,6 +95,15 @@ class Offset:
     def moved(self, places: Mapping[str, Place]) -> "Offset":
         """The end of a batch with other places for some queues, which leaves out nothing."""
         return Offset(self.sub, {**self.places, **places})
+
+
+def part_between(first: Offset, last: Offset, key: str) -> Part | None:
+    """All that a batch from `first` to `last` reads of a queue; None where nothing says where that begins."""
+    start, end = first.places.get(key), last.places[key]
+    if start is None or start.queue != end.queue:
+        return None
+    own = Part(end.queue, ((start.seq, end.seq),) if start.seq < end.seq else ())
+    return own.joined(last.again[key]) if key in last.again else own
 
 
 def offset_of(value: object) -> Offset | None:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Protocol
 
 from pyspark.sql.datasource import InputPartition
 
-from pyspark_holdfast.bus import Entry, Node
+from pyspark_holdfast.bus import Bus, Entry, Node, QueueMadeAnew
 from pyspark_holdfast.options import SourceOptions, parse_options
-from pyspark_holdfast.ranges import NodeTask
+from pyspark_holdfast.ranges import NodeTask, QueueRange
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -57,6 +57,18 @@ class Reading:
                     if wants is not None:
                         found = filter(wants, found)
                     yield from batches(wanted.address, found, options.rows_per_batch, unreadable, node=task.node)
+                if wanted.lease is None:
+                    _check_same(bus, wanted)
                 gaps.tell(bus, fail_on_data_loss=options.fail_on_data_loss)
         finally:
             node.close()
+
+
+def _check_same(bus: Bus, read: QueueRange) -> None:
+    """Raises QueueMadeAnew where the queue of that name is not the one that was planned: a lease would have said so."""
+    found = bus.bounds().queue_uuid
+    if found != read.queue_uuid:
+        raise QueueMadeAnew(
+            f"queue {read.address!r} was deleted and created again while it was read: it was {read.queue_uuid}, and "
+            f"now it is {found}; read it again"
+        )

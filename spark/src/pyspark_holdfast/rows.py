@@ -41,7 +41,7 @@ _PLACED_KEYS: Final = [str(SEQUENCE), str(ENQUEUED)]
 class DeadLetters(Protocol):
     """Where messages go that are no rows."""
 
-    def put(self, entry: Entry, payload: bytes, reason: str) -> None:
+    def put(self, entry: Entry, payload: bytes | Iterator[bytes], reason: str) -> None:
         """Keeps it, on disk when this returns; again is no error, and changes nothing."""
 
 
@@ -141,10 +141,11 @@ class _Gathered:
             properties = _flat(message.application_properties)
             notes = message.message_annotations
             annotations = _placed(notes) or _flat(notes)
+            texts = sum(_bytes_of(keys) + _bytes_of(values) for keys, values in (properties, annotations))
+            size = _bytes_of(row) + texts  # within the `try`: half of a surrogate pair is a char of AMQP's, and no text
         except (TypeError, ValueError, RecursionError) as error:
             self._add_unreadable(entry, _encoded(message), str(error))
             return
-        size = _bytes_of(row) + sum(_bytes_of(keys) + _bytes_of(values) for keys, values in (properties, annotations))
         bytes_max = self._unreadable.bytes_max
         if bytes_max is not None and size > bytes_max:
             reason = f"its row would have {size} bytes, more than maxMessageBytes, {bytes_max}"
@@ -152,13 +153,13 @@ class _Gathered:
             return
         self._put(size, row, properties, annotations)
 
-    def _add_unreadable(self, entry: Entry, payload: bytes | None, reason: str) -> None:
+    def _add_unreadable(self, entry: Entry, payload: bytes | Iterator[bytes] | None, reason: str) -> None:
         policy, dead_letters, _ = self._unreadable
-        if payload is None or policy == "fail":
-            raise HoldfastError(f"queue {self._address!r}, sequence {entry.sequence}: no row can tell it: {reason}")
-        if dead_letters is not None:
+        if dead_letters is not None and payload is not None:
             dead_letters.put(entry, payload, reason)
             return
+        if not isinstance(payload, bytes) or policy == "fail":
+            raise HoldfastError(f"queue {self._address!r}, sequence {entry.sequence}: no row can tell it: {reason}")
         body = TypedBody("undecodable", payload, json_text(reason))
         row = _row(entry._replace(message=_NOTHING), body, None)
         self._put(_bytes_of(row), row, ([], []), ([], []))

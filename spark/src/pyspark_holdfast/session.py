@@ -65,6 +65,8 @@ def settings(master: str, logs: Path) -> dict[str, str]:
         # A kill in the first batch leaves temporary files, for which Spark would refuse the checkpoint for ever;
         # `ingest.check_pair` tells which checkpoint belongs to which table.
         "spark.sql.streaming.verifyCheckpointDirectoryEmptyOnStart": "false",
+        # The driver keeps so many progress reports, each with three offsets of all queues: 100 by default.
+        "spark.sql.streaming.numRecentProgressUpdates": "10",
     }
     if master.startswith("local"):
         values |= {

@@ -6,10 +6,10 @@ been sent; it is written before any is. Both are on disk when the call returns. 
 """
 
 import json
-import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final, NamedTuple
+from uuid import uuid4
 
 from holdfast.durable import sync_file
 from holdfast.errors import ConfigError, StorageError
@@ -126,7 +126,7 @@ class SinkState:
 
     def _write(self, file: Path, told: dict[str, Any]) -> None:
         """Whole or not at all."""
-        part = file.with_name(f".{file.name}.{os.getpid()}")
+        part = file.with_name(f".{file.name}.{uuid4().hex}")
         try:
             self._directory.mkdir(parents=True, exist_ok=True)
             part.write_text(json.dumps(told), encoding="utf-8")

@@ -26,10 +26,10 @@ from pyspark_holdfast.admission import Request, turned, within_aim, within_bytes
 from pyspark_holdfast.belonging import Belonging
 from pyspark_holdfast.bus import NodeUnreachable, QueueMadeAnew, Window
 from pyspark_holdfast.checkpoint import Checkpoint, SinkLog, batches_in
-from pyspark_holdfast.fleet import PATIENCE_S, QUEUE_S, Fleet
+from pyspark_holdfast.fleet import Fleet
 from pyspark_holdfast.leftovers import Leftovers
-from pyspark_holdfast.members import Member, NodePart
-from pyspark_holdfast.offsets import FORMER, Offset, Part, Place, offset_of, shown
+from pyspark_holdfast.members import Member, NodePart, placed
+from pyspark_holdfast.offsets import FORMER, Offset, Part, Place, offset_of, part_between, shown
 from pyspark_holdfast.ranges import NodeTask, QueueRange, tasks_of
 from pyspark_holdfast.reading import Reading, Source
 
@@ -131,6 +131,7 @@ class HoldfastStreamReader(Reading, DataSourceStreamReader, SupportsTriggerAvail
                 f"option 'checkpoint': {self._checkpoint.path} does not hold the batch that ends at {at}; give "
                 "this query's own checkpointLocation"
             )
+        self._checkpoint.sync_plan()  # before any effect: planned anew after a power loss, it could be another batch
         self._opened()
         first, last, members = self._needed(self._parsed(start), self._parsed(end))
         ranges: dict[tuple[int, str], list[QueueRange]] = {}
@@ -169,7 +170,7 @@ class HoldfastStreamReader(Reading, DataSourceStreamReader, SupportsTriggerAvail
     # ---------------------------------------------------------------------------------------------- releasing
 
     def _release(self) -> None:
-        """What the checkpoint has proven beyond a node's place: synced, then released."""
+        """What the checkpoint has proven: synced, then released where it is beyond a node's place."""
         proven = self._checkpoint.proven()
         if proven is None:
             return
@@ -178,14 +179,15 @@ class HoldfastStreamReader(Reading, DataSourceStreamReader, SupportsTriggerAvail
         left = self._leftovers.after(proven.batch, proven.lines)
         for key, member in members.items():
             place = self._checkpoint.place(proven.lines, key, member.uuid)
-            if place is not None and key in left and left[key].queue == place.queue:
-                place = place._replace(seq=min(place.seq, *(begin for begin, _ in left[key].ranges)))
-            if place is not None and self._belonging.is_of(place, member) and place.seq > member.advanced:
+            if place is None:
+                continue
+            place = place.before(left.get(key))
+            if self._belonging.is_of(place, member) and place.seq > member.advanced:
                 moved[key] = place
+        released = {key: Place(member.uuid, member.advanced) for key, member in members.items()}
+        self._checkpoint.make_durable(proven, released)  # whatever moved: the next batch is planned on top of it
         if not moved:
             return
-        released = {key: Place(members[key].uuid, members[key].advanced) for key in moved}
-        self._checkpoint.make_durable(proven, released)
 
         def advance(member: Member) -> int:
             member.advanced = member.bus.advance(member.lease, moved[member.key].seq)
@@ -202,9 +204,14 @@ class HoldfastStreamReader(Reading, DataSourceStreamReader, SupportsTriggerAvail
             options = self.options
             for url in options.urls:
                 own = options.at(url)
-                self._parts.append(NodePart(own, self._source.node(own)))
+                self._parts.append(NodePart(own, self._source.node(own), len(self._parts)))
             names = {number: str(url) for number, url in enumerate(options.urls)}
-            self._fleet = Fleet(names, all_needed=options.on_node_away == "fail")
+            parts = self._parts
+            self._fleet = Fleet(
+                names,
+                all_needed=options.on_node_away == "fail",
+                answered_at=lambda number: parts[number].node.answered_at,
+            )
         return self._fleet
 
     def _opened(self, wait_s: float = 0.0) -> dict[str, Member]:
@@ -215,7 +222,6 @@ class HoldfastStreamReader(Reading, DataSourceStreamReader, SupportsTriggerAvail
             for part in self._parts:
                 part.has_begun = True
         fleet.each({number: part.opened for number, part in enumerate(self._parts)}, wait_s=wait_s)
-        fleet.patience_s = PATIENCE_S + QUEUE_S * max(len(part.members) for part in self._parts)
         return self._members()
 
     def _members(self) -> dict[str, Member]:
@@ -224,25 +230,15 @@ class HoldfastStreamReader(Reading, DataSourceStreamReader, SupportsTriggerAvail
 
     def _placed(self) -> dict[str, tuple[int, Member]]:
         away = {} if self._fleet is None else self._fleet.away
-        found: dict[str, tuple[int, Member]] = {}
-        for number, part in enumerate(self._parts):
-            for key, member in part.members.items() if number not in away else ():
-                if key in found:
-                    urls = self.options.urls
-                    raise ConfigError(
-                        f"option 'url': {urls[found[key][0]]} and {urls[number]} both reach {shown(key)}; give one of "
-                        "them, or name their virtual hosts"
-                    )
-                found[key] = number, member
-        return found
+        return placed([part for number, part in enumerate(self._parts) if number not in away])
 
     def _each_member(self, members: Mapping[str, Member], call: Callable[[Member], T]) -> dict[str, T]:
         """What `call` returns for each, the nodes side by side; without those of nodes that go away over it."""
-        placed = self._placed()
+        there = self._placed()
         by_node: dict[int, list[Member]] = {}
         for key, member in members.items():
-            if key in placed:
-                by_node.setdefault(placed[key][0], []).append(member)
+            if key in there:
+                by_node.setdefault(there[key][0], []).append(member)
 
         def calls(some: list[Member]) -> dict[str, T]:
             return {member.key: call(member) for member in some}
@@ -256,12 +252,12 @@ class HoldfastStreamReader(Reading, DataSourceStreamReader, SupportsTriggerAvail
         until = time.monotonic() + self.options.retry_s
         batch = batches_in(self._checkpoint.path / "offsets")[-1]
         while True:
-            placed, first, last = self._placed(), self._named(first), self._named(last)
-            left = self._leftovers.of(batch)
+            there, first, last = self._placed(), self._named(first), self._named(last)
+            left = self._leftovers.of_plan(batch, first, last)
             keys = [key for key, place in last.places.items() if first.places.get(key) != place or key in last.again]
-            missing = [key for key in keys if key not in placed and key not in left]
+            missing = [key for key in keys if key not in there and key not in left]
             if not missing:
-                return first, last, {key: placed[key] for key in keys if key in placed and key not in left}
+                return first, last, {key: there[key] for key in keys if key in there and key not in left}
             assert self._fleet is not None
             away = self._fleet.away
             if not away:
@@ -270,7 +266,7 @@ class HoldfastStreamReader(Reading, DataSourceStreamReader, SupportsTriggerAvail
                     "the options url and address do not mean; give it again until this batch is done"
                 )
             if self._leaves(batch, first, last, missing):
-                return first, last, {key: placed[key] for key in keys if key in placed and key not in left}
+                return first, last, {key: there[key] for key in keys if key in there and key not in left}
             if time.monotonic() > until:
                 told = "; ".join(away.values())
                 raise NodeUnreachable(f"the batch that was begun reads {shown(missing[0])}, and nodes are away: {told}")
@@ -287,11 +283,10 @@ class HoldfastStreamReader(Reading, DataSourceStreamReader, SupportsTriggerAvail
             return True
         parts: dict[str, Part] = {}
         for key in missing:
-            start, end = first.places.get(key), last.places[key]
-            if start is None or start.queue != end.queue:
+            part = part_between(first, last, key)
+            if part is None:
                 return False
-            own = Part(end.queue, ((start.seq, end.seq),) if start.seq < end.seq else ())
-            parts[key] = own.joined(last.again[key]) if key in last.again else own
+            parts[key] = part
         self._leftovers.leave(batch, parts)
         for key in parts:
             log.warning("batch %d leaves out %s, whose node is away; a later batch has it", batch, shown(key))
@@ -360,6 +355,8 @@ class HoldfastStreamReader(Reading, DataSourceStreamReader, SupportsTriggerAvail
         # What the batch before left out is in our offset at once: another source's batch lets its files go.
         is_new = bool(again) or left != first.left
         for key, end in ends.items():
+            if key not in members:  # its node went away while others were asked again
+                continue
             if self._targets is not None:
                 if key not in self._targets:  # it came after the run had begun
                     continue

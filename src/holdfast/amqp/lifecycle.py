@@ -36,7 +36,7 @@ class Lifecycle(Bounds):
         partials: Partials | None,
     ) -> None:
         settings.validate()
-        super().__init__(settings, server=server, now=now, partials=partials)
+        super().__init__(settings, now=now, partials=partials)
         self.server = server
         self.state = State.START
         self.output: list[bytes | memoryview] = []

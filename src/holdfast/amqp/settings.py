@@ -58,7 +58,7 @@ class Settings:
     `name_bytes_max`: of a link's name, a container-id, a hostname.
     `nesting_max`: lists in lists, maps, arrays and descriptors, of what a frame says; no more than codec.DEPTH_MAX.
     `peer_idle_time_out_min_s`: the shortest idle-time-out of a peer's that is kept (§2.4.5).
-    `effort_per_s`, `effort_burst`: work that a client may make for us beyond its messages (effort.py). 0: unbounded.
+    `effort_per_s`, `effort_burst`: work that the peer may make for us beyond its messages (effort.py). 0: unbounded.
     Client: `mechanism` None (no SASL layer), or a name of MECHANISMS, with the `user` and `password` that it takes; or
     several, of which the first that the peer offers is used, after a round trip more.
     Server: `mechanisms` offered, names of MECHANISMS; `sasl_required` False takes a plain AMQP header too, as

@@ -28,3 +28,8 @@ def beginning(start: object, head: int, next_sequence: int) -> int | None:
     if start == NEXT:
         return next_sequence
     return min(max(int(start), head), next_sequence) if is_whole(start) else None
+
+
+def put_back(queue: str, sequence: int, visible: int) -> str:
+    """What it means that a reader has been told of a sequence which the queue has not reached."""
+    return f"queue {queue!r} ends at {visible}, before {sequence}: its store was put back to an older state"

@@ -64,6 +64,9 @@ class Queue(EntryLog):
     reclaiming: bool = False
     reclaim_from: int = 0
     """Everything below has left the disk, or leaves with the current batches."""
+    kept_below: tuple[int, int] = (0, 0)
+    """Below this sequence consumers held every message that could be dropped, and when the search last began at the
+    first one, on the steady clock (broker/dropping.py)."""
     sweeping: list[tuple[int, int]] = field(default_factory=list)
     """Ranges of sequences, the highest first, whose entries no reader needs: a share of them leaves in each turn."""
 
@@ -131,7 +134,7 @@ class Queue(EntryLog):
         if self.memory is not None and not self.memory.fits(size + count * ENTRY_BYTES):
             return False
         messages_max, bytes_max = self.bounds(priority)
-        held, held_bytes = self._held
+        held, held_bytes = self.occupied
         return (messages_max is None or held + count <= messages_max) and (
             bytes_max is None or held_bytes + size <= bytes_max
         )
@@ -144,7 +147,7 @@ class Queue(EntryLog):
         )
 
     @property
-    def _held(self) -> tuple[int, int]:
+    def occupied(self) -> tuple[int, int]:
         """Messages and bytes that count towards the bounds."""
         messages = self.messages + self.reserved + self.awaited
         return messages, self.bytes_held + self.reserved_bytes + self.awaited_bytes
@@ -154,7 +157,7 @@ class Queue(EntryLog):
         if self.memory is not None and not self.memory.fits(size + ENTRY_BYTES):
             return False
         messages_max, bytes_max = self.bounds(priority)
-        held, held_bytes = self._held
+        held, held_bytes = self.occupied
         if messages_max is not None and held >= messages_max:
             return False
         return bytes_max is None or held_bytes + size <= bytes_max or held == 0
@@ -164,7 +167,7 @@ class Queue(EntryLog):
         bytes, and `fits` checks each message."""
         messages_max, bytes_max = self.bounds(priority)
         room = at_most
-        held, held_bytes = self._held
+        held, held_bytes = self.occupied
         if messages_max is not None:
             room = min(room, max(0, messages_max - held))
         if bytes_max is not None:
@@ -188,7 +191,8 @@ class Queue(EntryLog):
         them."""
         try:
             for cursor in self.cursors:
-                cursor.pass_over(sequences)
+                if cursor.tracked or not self.named:  # from a topic only subscriptions read
+                    cursor.pass_over(sequences)
             self.retire_all(sequences, size)
             if self.named:
                 self.gone.note_dropped(sequences)

@@ -11,7 +11,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Final, cast
 
-from holdfast.broker import backlogs
+from holdfast.broker import backlogs, dropping
 from holdfast.broker.bands import PRIORITY_MOST
 from holdfast.broker.cursors.cursor import Cursor
 from holdfast.broker.cursors.entry_consumer import SubjectSelector
@@ -20,7 +20,6 @@ from holdfast.broker.entries import entry, packed
 from holdfast.broker.entries.entry_log import EntryLog
 from holdfast.broker.entries.read_ahead import READ_BYTES
 from holdfast.broker.entries.work import RETIRES_MAX
-from holdfast.broker.head import first_free
 from holdfast.broker.interests import Interests
 from holdfast.broker.published import Published, finish_others
 from holdfast.broker.queue import Queue
@@ -72,6 +71,8 @@ class Topic(Queue):
     """Entries from before this start that must be matched again: [first, end)."""
     untold: deque[tuple[int, bytes, int]] = field(default_factory=deque)
     """Messages for the listeners once everything up to a sequence is on disk: the sequence, the entry, and its size."""
+    telling: int = 0
+    """How many messages the listeners get once the turn with them is stored (endpoints/listening.py)."""
     published: Published = field(default_factory=Published)
     looked_between_ms: int = 0
     swept: RangeSet = field(default_factory=RangeSet)
@@ -112,13 +113,20 @@ class Topic(Queue):
         arrives = self.work.arrives
         if value[1] & entry.CUSTODY and arrives is not None and not arrives(self, value):
             return 0
-        held = self.hold(value)
-        return self.deliver(value, size) if held is None else held
+        return self.append_now(value, size, is_kept=bool(value[1] & (entry.CUSTODY | entry.BLOB)))
 
-    def deliver(self, value: bytes, size: int) -> int:
-        """As `append`, without a delay."""
+    def append_now(self, value: bytes, size: int, *, is_kept: bool = True) -> int:
+        """As `append`, for a message that does not arrive from another node."""
+        held = self.hold(value)
+        return self.deliver(value, size, is_kept=is_kept) if held is None else held
+
+    def deliver(self, value: bytes, size: int, *, is_kept: bool = True) -> int:
+        """As `append`, without a delay. `is_kept`: if the commit is refused, the message stays where it comes from, or
+        it is large: listeners get it once the turn is stored, and what is published behind it too."""
         sequence = self.store(value, size)
-        if self.listeners and (sequence or self.untold):
+        if self.listeners and (is_kept or self.telling) and self.config.durable and self.work.tells is not None:
+            self.work.tells(self, value, size)
+        elif self.listeners and (sequence or self.untold):
             self.untold.append((self.next_sequence - 1, value, size))
         else:
             self.tell(value, size)
@@ -136,7 +144,8 @@ class Topic(Queue):
         if self.listeners:
             is_large = value[1] & entry.BLOB
             for queue in [*self.listeners] if is_large else self.interests_of_listeners().wanting(value):
-                self._tell(queue, value, size)
+                bounds = LISTENER_MESSAGES_MAX, LISTENER_BYTES_MAX
+                self.dropped_total += dropping.put_latest(queue, value, size, *bounds)
 
     def store(self, value: bytes, size: int) -> int:
         """Stores the message for the durable subscriptions; 0 if none matches."""
@@ -193,31 +202,11 @@ class Topic(Queue):
 
     def append_some(self, values: list[bytes], asked_max: int) -> tuple[int, int]:
         """Appends these until matching them has cost more than `asked_max`; how many, and the cost."""
-        asked = 0
-        for count, value in enumerate(values, 1):
-            self.append(value, packed.size_of(value))
-            asked += self.asked
-            if asked > asked_max:
-                return count, asked
-        return len(values), asked
-
-    def _tell(self, queue: Queue, value: bytes, size: int) -> None:
-        """Puts the message into the queue of a subscription that is not durable; at the bounds it replaces older
-        ones."""
-        acquired, ephemeral = queue.shared.acquired, queue.ephemeral
-        while queue.messages and (
-            queue.messages >= LISTENER_MESSAGES_MAX or queue.bytes_held + size > LISTENER_BYTES_MAX
-        ):
-            places = range(first_free(queue.shared), queue.next_sequence)
-            oldest = next((place for place in places if place in ephemeral and place not in acquired), None)
-            self.dropped_total += 1
-            if oldest is None:
-                return
-            queue.drop([oldest], packed.size_of(ephemeral[oldest]))
-        if queue.fits(size):
-            queue.append(value, size)
-        else:
-            self.dropped_total += 1
+        count = asked = 0
+        while count < len(values) and asked <= asked_max:
+            self.append(values[count], packed.size_of(values[count]))
+            count, asked = count + 1, asked + self.asked
+        return count, asked
 
     # ------------------------------------------------------------------------------------------------ subscriptions
 
@@ -250,13 +239,13 @@ class Topic(Queue):
 
     def select(self, cursor: Cursor, selector: SubjectSelector | None) -> None:
         """Sets the selector of a durable subscription; None: everything."""
+        if self.subscribed is not None:
+            self.subscribed.add(cursor, selector)
         before, cursor.selector = cursor.selector, selector
         if selector is None:
             self.published.forget(cursor)
         elif before is None or before.text != selector.text:
             self.published.select(cursor, self.next_sequence)
-        if self.subscribed is not None:
-            self.subscribed.add(cursor, selector)
         self.work.rebind(self, cursor)
 
     def bind(self, name: str, wants: BindingRecord) -> None:
@@ -285,9 +274,9 @@ class Topic(Queue):
         """Adds a durable subscription at `start` that matches everything."""
         cursor = Cursor(self, self, name, mode=mode, floor=start)
         cursor.count_deliveries()
-        self.named[name] = cursor
         if self.subscribed is not None:
             self.subscribed.add(cursor, None)
+        self.named[name] = cursor
         self.work.rebind(self, cursor)
         if len(self.named) == 1 and not self.sweeping:
             self.reclaim_from = start
@@ -297,13 +286,15 @@ class Topic(Queue):
 
     def remove_cursor(self, name: str) -> None:
         self.bindings.pop(name, None)
-        cursor = self.named[name]
+        cursor, subscribed = self.named[name], self.subscribed
+        self.subscribed = None  # until the subscription is gone, and for good if this fails before
         self.limited.pop(cursor, None)
         self.published.forget(cursor)
-        if self.subscribed is not None:
-            self.subscribed.discard(cursor)
         self.work.rebind(self, cursor)
         Queue.remove_cursor(self, name)
+        if subscribed is not None:
+            subscribed.discard(cursor)
+            self.subscribed = subscribed
 
     def untrack(self) -> None:
         """The last durable subscription was deleted: everything stored for it leaves."""
@@ -373,14 +364,12 @@ class Topic(Queue):
         low = min(cursor.floor for cursor in self.named.values())
         found = []
         if low > self.reclaim_from:
-            found = self.swept.gaps(self.reclaim_from, low - 1)
-            self.reclaim_from = low
+            found, self.reclaim_from = self.swept.gaps(self.reclaim_from, low - 1), low
             self.swept.drop_below(low)
         if low < self.visible and self._looks_between():
             self.looked_between_ms = self.clock.steady_ms
-            done = self._finished_between(low)
-            found += done
-            for first, last in done:
+            for first, last in self._finished_between(low):
+                found.append((first, last))
                 self.swept.add(first, last)
         self.sweep(found)
 

@@ -48,13 +48,21 @@ def parser(words: Sequence[str] | None = None) -> argparse.ArgumentParser:
         messages,
         network,
         queues,
+        receiving,
+        sending,
         services,
+        status,
+        subscriptions,
         users,
     )
 
-    messages.add(verbs)
+    sending.add(verbs)
+    receiving.add(verbs)
+    status.add(verbs)
+    subscriptions.add(verbs)
     feeding.add(verbs)
     queues.add(verbs)
+    messages.add(verbs)
     links.add(verbs)
     services.add(verbs)
     federation.add(verbs)

@@ -1,4 +1,4 @@
-"""The verb `federation`: topics that are spread over neighbours.
+"""The verb `federation`: topics that are forwarded to neighbours, or from them.
 
 Rules of this file: as those of the package.
 """
@@ -15,24 +15,24 @@ def add(verbs: "Verbs[argparse.ArgumentParser]") -> None:
     group = add_verb(
         verbs,
         "federation",
-        "lists, adds and removes the neighbours to which messages of a topic go",
+        "lists, adds and removes entries by which topics are forwarded to neighbours or from them",
         "holdfast federation add flights hub\nholdfast federation list --json",
     )
     actions = group.add_subparsers(dest="action", metavar="ACTION", required=True)
     for name, does, example in (
         (
             "list",
-            "lists the topics that go to neighbours, and how much is bound behind each",
+            "lists the topics that are forwarded, and how much is bound behind each neighbour",
             "holdfast federation list",
         ),
         (
             "add",
-            "has messages of a topic go to a neighbour: what is bound there, or behind it",
+            "forwards a topic to or from a neighbour: what is bound there, or behind it",
             "holdfast federation add flights hub\n"
             "holdfast federation add flights hub --mode static --pattern 'delayed.#'\n"
             "holdfast federation add flights hub --direction both",
         ),
-        ("remove", "has messages of a topic go to a neighbour no more", "holdfast federation remove flights hub"),
+        ("remove", "stops forwarding a topic to or from a neighbour", "holdfast federation remove flights hub"),
     ):
         parser = add_verb(actions, name, does, example)
         if name != "list":
@@ -43,7 +43,7 @@ def add(verbs: "Verbs[argparse.ArgumentParser]") -> None:
         if name == "add":
             parser.add_argument(
                 "--mode", choices=MODES, default="dynamic",
-                help="dynamic: its bindings come here, and what they want goes there; static: what --pattern gives; "
+                help="dynamic: what subscriptions at the receiving node want; static: what --pattern matches; "
                 "push: everything (default: dynamic)",
             )  # fmt: skip
             parser.add_argument(
@@ -52,7 +52,7 @@ def add(verbs: "Verbs[argparse.ArgumentParser]") -> None:
             )  # fmt: skip
             parser.add_argument(
                 "--pattern", action="append", default=[], metavar="PATTERN", dest="patterns",
-                help="with --mode static: subjects that go there; may be given again",
+                help="with --mode static: subjects that are forwarded; may be given again",
             )  # fmt: skip
         add_json_option(parser)
         add_client_options(parser, retry_s=0.0)

@@ -220,14 +220,15 @@ def _add_site(actions: "Verbs[argparse.ArgumentParser]") -> None:
         actions,
         "agent",
         "at a site: takes up what its fleet changes, and renews the certificate in time",
-        "holdfast fleet agent --site /var/lib/holdfast --reload 'systemctl reload holdfast'",
+        "holdfast fleet agent --site /var/lib/holdfast --reload 'holdfast reload --retry 30'",
     )
     _site_option(parser)
     parser.add_argument("--once", action="store_true", help="ask once, and end")
     parser.add_argument(
         "--reload",
         metavar="COMMAND",
-        help="run this when the configuration has changed; no shell reads it (default: nothing)",
+        help="run this when the configuration has changed; it must fail if the node refuses that. No shell reads it "
+        "(default: nothing)",
     )
     parser.set_defaults(run=_sites("agent"))
 

@@ -11,16 +11,18 @@ from typing import Any, Final, Literal, Protocol
 from holdfast.amqp.wire.types import Ulong
 from holdfast.client.errors import ManagementError
 from holdfast.client.listing import Listed, hidden
+from holdfast.entity_types import (
+    ATTACHMENT,
+    CONNECTION,
+    LINK,
+    MANAGEMENT,
+    NODE,
+    QUEUE,
+    SERVICE,
+    SESSION,
+    SUBSCRIPTION,
+)
 
-MANAGEMENT: Final = "org.amqp.management"
-NODE: Final = "holdfast:node"
-QUEUE: Final = "holdfast:queue"
-LINK: Final = "holdfast:link"
-SUBSCRIPTION: Final = "holdfast:subscription"
-SERVICE: Final = "holdfast:service"
-CONNECTION: Final = "holdfast:connection"
-SESSION: Final = "holdfast:session"
-ATTACHMENT: Final = "holdfast:attachment"
 CLOSABLE: Final = (CONNECTION, SESSION, ATTACHMENT)
 """By how many slashes an identity of theirs has."""
 
@@ -64,7 +66,8 @@ class Administration(Listed):
     """Requests to the node that a connection is to; made by `Connection.admin`.
 
     Each raises ManagementError with the node's status code: 403 if this user may not do that, 404 if there is nothing
-    of that name, 409 if it is in use or has other settings; and ConnectionFailed.
+    of that name, 409 if it is in use or has other settings; and ConnectionFailed. Those that delete or close something
+    raise RequestInDoubt where the connection breaks before the answer (docs/client.md, "Administration").
     """
 
     HIDDEN = hidden("pages", "entities")

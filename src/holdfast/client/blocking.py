@@ -8,7 +8,7 @@ for itself; nothing starts before the first call, so an object may be made befor
 import asyncio
 import sys
 import threading
-from collections.abc import Coroutine, Iterator
+from collections.abc import AsyncIterator, Coroutine, Generator, Iterator
 from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self, TypeVar
@@ -25,6 +25,7 @@ from holdfast.client.network.url import Url, parse_url
 from holdfast.client.opening import RETRY_S, connect
 from holdfast.client.outcomes import Outcome
 from holdfast.client.receive.delivery import Delivery
+from holdfast.client.receive.parts_delivery import DeliveryInParts
 from holdfast.client.receive.receiver import Receiver
 from holdfast.client.receive.terms import Lease
 from holdfast.client.send.sender import Sender
@@ -39,6 +40,7 @@ __all__ = [
     "BlockingSender",
     "BlockingTransaction",
     "Entry",
+    "LargeEntry",
 ]
 
 T = TypeVar("T")
@@ -60,6 +62,14 @@ class Entry(NamedTuple):
     message: Message
 
 
+class LargeEntry(NamedTuple):
+    """An entry that is read while it arrives: `parts` are the bytes of its message, undecoded."""
+
+    sequence: int
+    enqueued_ms: int
+    parts: Iterator[bytes]
+
+
 def _entry(queue: str, item: Delivery) -> Entry:
     try:
         return Entry(item.sequence, item.enqueued_ms, item.message)
@@ -68,6 +78,17 @@ def _entry(queue: str, item: Delivery) -> Entry:
             error.condition, f"queue {queue!r}, sequence {item.sequence}: {error.description}",
             sequence=item.sequence, enqueued_ms=item.enqueued_ms, payload=item.payload,
         ) from None  # fmt: skip
+
+
+def _lease(subscription: str | None, queue_uuid: str | None, lease_epoch: int | None) -> Lease | None:
+    if subscription is None or queue_uuid is None or lease_epoch is None:
+        return None
+    return Lease(subscription, queue_uuid, lease_epoch)
+
+
+async def _next(parts: AsyncIterator[bytes]) -> bytes:
+    """Empty at the end."""
+    return await anext(parts, b"")
 
 
 async def _batch(receiver: Receiver, credit: int) -> list[Delivery]:
@@ -190,6 +211,8 @@ class BlockingConnection(Listed):
         subscription: str | None = None,
         queue_uuid: str | None = None,
         lease_epoch: int | None = None,
+        *,
+        message_bytes_max: int | None = None,
     ) -> Iterator[list[Entry]]:
         """Yields the entries of `queue` with `start <= sequence < end`, in order, as lists; they stay in the queue.
 
@@ -197,15 +220,21 @@ class BlockingConnection(Listed):
         After a break it continues after the last entry that was received. With `subscription`, `queue_uuid` and
         `lease_epoch`, as the request OPEN answered them, the node refuses a reader that was fenced: LinkError. An entry
         that cannot be decoded raises UndecodableMessage, after all entries before it; its `sequence` says where to go
-        on. Once `close` was called, ConnectionEnded is raised.
+        on. Before an entry of more than `message_bytes_max` bytes, 64 MiB if None, it ends with a LinkError
+        (`amqp:link:message-size-exceeded`). Once `close` was called, ConnectionEnded is raised.
         """
-        lease = None
-        if subscription is not None and queue_uuid is not None and lease_epoch is not None:
-            lease = Lease(subscription, queue_uuid, lease_epoch)
+        lease = _lease(subscription, queue_uuid, lease_epoch)
         connection = self._connected()
         credit = FIRST_CREDIT
         receiver = self._run(
-            connection.receiver(queue, credit=credit, start_sequence=start, end_sequence=end, lease=lease)
+            connection.receiver(
+                queue,
+                credit=credit,
+                start_sequence=start,
+                end_sequence=end,
+                lease=lease,
+                message_bytes_max=message_bytes_max,
+            )
         )
         try:
             while batch := self._run(_batch(receiver, credit)):
@@ -225,6 +254,44 @@ class BlockingConnection(Listed):
         finally:
             if self._connection is connection:
                 self._close_link(receiver.close())
+
+    def read_first(
+        self,
+        queue: str,
+        start: int,
+        end: int,
+        subscription: str | None = None,
+        queue_uuid: str | None = None,
+        lease_epoch: int | None = None,
+    ) -> Generator[LargeEntry, None, None]:
+        """Yields the first entry of that range of `queue`, of any size, with its bytes as they arrive: read them before
+        the iterator ends. Nothing if the range has none. Arguments are those of `read_range`; DeliveryBroken if the
+        connection breaks while the bytes are read.
+        """
+        connection = self._connected()
+        receiver = self._run(
+            connection.parts_receiver(
+                queue,
+                credit=1,
+                count_max=1,
+                start_sequence=start,
+                end_sequence=end,
+                lease=_lease(subscription, queue_uuid, lease_epoch),
+                whole=True,
+            )
+        )
+        try:
+            for item in self._run(receiver.batch()):
+                assert isinstance(item, DeliveryInParts)
+                yield LargeEntry(item.sequence, item.enqueued_ms, self._parts(connection, item))
+        finally:
+            if self._connection is connection:
+                self._close_link(receiver.close())
+
+    def _parts(self, connection: Connection, item: DeliveryInParts) -> Iterator[bytes]:
+        parts = item.parts()
+        while part := self.run_on(connection, _next(parts)):
+            yield part
 
     def close(self) -> None:
         """Closes the connection as `holdfast.client.Connection.close` does, then ends its thread."""

@@ -20,7 +20,7 @@ from holdfast.client.network.transport import Dial
 from holdfast.client.network.url import Url
 from holdfast.client.network.wire import WireOwner
 from holdfast.client.receive.delivery import Delivery
-from holdfast.client.receive.parts_receiver import PartsReceiver
+from holdfast.client.receive.parts_receiver import PartsReceiver, WholeReceiver
 from holdfast.client.receive.receiver import Receiver
 from holdfast.client.receive.terms import Lease, Terms
 from holdfast.client.reconnecting import Reconnecting
@@ -145,6 +145,7 @@ class Connection(Reconnecting, Listed):
         resume_s: float = 0.0,
         selector: str | None = None,
         confirm_s: float | None = None,
+        message_bytes_max: int | None = None,
     ) -> Awaited[Receiver]:
         """Attaches a receiver to the queue `address`: `await` it, or use `async with`, which closes it.
 
@@ -162,6 +163,8 @@ class Connection(Reconnecting, Listed):
           others.
         - `confirm_s`: of a topic; waits so long until the other nodes know what is wanted here. `confirmation` of the
           receiver says which do (docs/federation.md). It is asked for anew with each attach.
+        - `message_bytes_max`: the size of the largest message that is taken, 64 MiB if None. Before a larger one the
+          node closes the link: LinkError (`amqp:link:message-size-exceeded`).
 
         Raises as `sender` does.
         """
@@ -177,6 +180,7 @@ class Connection(Reconnecting, Listed):
             resume_s=resume_s,
             selector=selector,
             confirm_s=confirm_s,
+            message_bytes_max=message_bytes_max,
         )
         return Awaited(self._attached(Receiver, address, terms))
 
@@ -193,10 +197,12 @@ class Connection(Reconnecting, Listed):
         lease: Lease | None = None,
         name: str | None = None,
         selector: str | None = None,
+        whole: bool = False,
     ) -> Awaited[PartsReceiver]:
         """Attaches a receiver for messages of any size: each is handed out when its body begins, and read in parts.
 
-        Arguments and errors are those of `receiver`.
+        With `whole` the parts are those of the whole message as it came, not of its body. The other arguments, and the
+        errors, are those of `receiver`.
         """
         terms = Terms(
             credit=credit,
@@ -209,7 +215,7 @@ class Connection(Reconnecting, Listed):
             name=name or self._fresh_name(),
             selector=selector,
         )
-        return Awaited(self._attached(PartsReceiver, address, terms))
+        return Awaited(self._attached(WholeReceiver if whole else PartsReceiver, address, terms))
 
     async def _attached(self, kind: type[R], address: str, terms: Terms) -> R:
         self._check()
@@ -271,8 +277,10 @@ class Connection(Reconnecting, Listed):
     ) -> dict[str, Any]:
         """Sends a request to the node's `$management` and returns the body of its answer, a map.
 
-        A request without an answer when the connection breaks is sent again. Raises ManagementError for a status other
-        than 2xx, and ConnectionFailed if no answer comes within `limit_s` seconds.
+        A request without an answer when the connection breaks is sent again if it reads, or says how something is to be
+        (docs/client.md, "Administration"). Raises ManagementError for a status other than 2xx; RequestInDoubt where any
+        other request was sent and no answer came, because the connection broke or `limit_s` seconds were over; and
+        ConnectionFailed if no answer comes within `limit_s` seconds.
         """
         self._check()
         if self._management is None or self._management.failure is not None:

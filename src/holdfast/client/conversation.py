@@ -1,7 +1,8 @@
 """One request and its reply, over a connection's links.
 
-Rules of this file: senders are kept for the next request or reply to their addresses, up to SENDERS_MAX; the one that
-was not used for the longest time is closed first.
+Rules of this file: a request is sent on one link only, and not again after a break, because it may have been carried
+out. Senders are kept for the next request or reply to their addresses, up to SENDERS_MAX; the one that was not used for
+the longest time is closed first.
 """
 
 import asyncio
@@ -12,7 +13,9 @@ from typing import Any, Final, Protocol
 from holdfast.amqp.message.message import Message
 from holdfast.amqp.wire.performatives import Properties
 from holdfast.client.errors import NoReply
+from holdfast.client.link import shown
 from holdfast.client.messages import payload
+from holdfast.client.outcomes import check_accepted
 from holdfast.client.receive.delivery import Delivery
 from holdfast.client.replies import Replies
 from holdfast.client.send.sender import Sender
@@ -52,13 +55,28 @@ class Conversation:
         try:
             async with asyncio.timeout(limit_s):
                 properties = replace(properties, reply_to=await replies.usable())
-                future = replies.expect(properties.message_id)
-                await (await self._sender(address)).send(replace(wanted, properties=properties))
-                return await future
+                reply = replies.expect(properties.message_id)
+                sender = await self._sender(address)
+                if reply.done():  # the connection broke meanwhile, and the address for the reply is gone
+                    return await reply
+                return await self._replied(address, sender, replace(wanted, properties=properties), reply)
         except TimeoutError:
             raise NoReply(f"{address}: no reply came within {limit_s:g} s") from None
         finally:
             replies.forget(properties.message_id)
+
+    @staticmethod
+    async def _replied(address: str, sender: Sender, message: Message, reply: "asyncio.Future[Delivery]") -> Delivery:
+        """Sends the request, and waits for its reply, which may come before the outcome."""
+        sent = await sender.submit_once(message)
+        assert sent.future is not None
+        try:
+            await asyncio.wait((sent.future, reply), return_when=asyncio.FIRST_COMPLETED)
+            if not reply.done():
+                check_accepted(sent.future.result(), f"request to {shown(address)}")
+            return await reply
+        finally:
+            sender.take_back(sent)
 
     async def reply(self, request: Delivery, message: Message | object) -> None:
         """See `Connection.reply`."""

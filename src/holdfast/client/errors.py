@@ -60,6 +60,11 @@ class NoReply(ClientError):
     carried out."""
 
 
+class RequestInDoubt(ClientError):
+    """No answer came to a request to `$management` that is not to be sent twice: it is unknown whether the node carried
+    it out."""
+
+
 class ClientFull(ClientError):
     """As many messages are in doubt, or as many bytes in the spool, as the program allowed."""
 

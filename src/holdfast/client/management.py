@@ -1,13 +1,13 @@
 """Requests to a node and its responses: AMQP Management over links to `$management`.
 
 Rules of this file: one pair of links for a connection; a response names its request by correlation-id. A request that a
-break left unanswered is sent again, so operations must be idempotent: all of Holdfast's are.
+break left unanswered is sent again if a second one changes nothing more; any other one that was sent ends in doubt.
 Source: AMQP Management 1.0 working draft 16, §3.
 """
 
 import asyncio
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 from holdfast.amqp.links.link import Link as EngineLink
 from holdfast.amqp.links.receiver import Receiver as EngineReceiver
@@ -16,7 +16,7 @@ from holdfast.amqp.message.message import Message
 from holdfast.amqp.session.events import Delivery, LinkDetached, Outcomes
 from holdfast.amqp.session.session import Session
 from holdfast.amqp.wire.performatives import Accepted, Properties, Source, Target
-from holdfast.client.errors import ConnectionFailed, ManagementError
+from holdfast.client.errors import ConnectionFailed, ManagementError, RequestInDoubt
 from holdfast.client.link import IGNORE, ClientLink, LinkHost
 from holdfast.client.outcomes import Accepted as AcceptedOutcome
 from holdfast.client.outcomes import Outcome, from_state, too_large
@@ -27,16 +27,40 @@ ADDRESS = "$management"
 CREDIT = 100
 """Responses that may be outstanding; further requests wait here."""
 
+OURS: Final = "holdfast:"
+"""What Holdfast's own types begin with."""
+READ: Final = frozenset(
+    (
+        "GAPS", "GET-ATTRIBUTES", "GET-MGMT-NODES", "GET-OPERATIONS", "GET-TYPES", "NETWORK", "PEEK", "QUERY", "READ",
+        "STATUS", "TREE", "WHERE",
+    )
+)  # fmt: skip
+"""Operations that change nothing."""
+SET: Final = frozenset(("ADVANCE", "CREATE", "DRAIN", "OPEN", "RELOAD", "RESUME", "START", "STOP", "UPDATE"))
+"""Operations of Holdfast's types that say how something is to be: a second one finds it so. All others do something
+that a second one would do to something else, or not find any more."""
+
+UNKNOWN: Final = "the node may have carried it out or not: look before you ask again"
+
+
+def is_repeatable(operation: str, type: str) -> bool:
+    """Whether a request of which nobody knows if it was carried out may be sent again."""
+    return operation in READ or (operation in SET and type.startswith(OURS))
+
 
 class _Request:
-    """One request: its name for errors, its encoded message, and the future of its response."""
+    """One request: its name for errors, its encoded message, the future of its response, and whether it may be sent
+    again."""
 
-    __slots__ = ("future", "payload", "what")
+    __slots__ = ("future", "is_repeatable", "payload", "what")
 
-    def __init__(self, what: str, payload: bytes, future: "asyncio.Future[dict[str, Any]]") -> None:
+    def __init__(
+        self, what: str, payload: bytes, future: "asyncio.Future[dict[str, Any]]", *, is_repeatable: bool
+    ) -> None:
         self.what = what
         self.payload = payload
         self.future = future
+        self.is_repeatable = is_repeatable
 
 
 class Management(ClientLink):
@@ -68,7 +92,7 @@ class Management(ClientLink):
             value=arguments,
         ).encode()
         what = f"{operation} {type}" + (f" {name!r}" if name is not None else "")
-        request = _Request(what, payload, self._loop.create_future())
+        request = _Request(what, payload, self._loop.create_future(), is_repeatable=is_repeatable(operation, type))
         self._requests[message_id] = request
         self._unsent[message_id] = None
         self.touch()
@@ -76,7 +100,10 @@ class Management(ClientLink):
             async with asyncio.timeout(limit_s):
                 return await request.future
         except TimeoutError:
-            raise ConnectionFailed(f"{what}: no answer from {self._connection.url} for {limit_s:g} s") from None
+            text = f"{what}: no answer from {self._connection.url} for {limit_s:g} s"
+            if message_id in self._asked and not request.is_repeatable:
+                raise RequestInDoubt(f"{text}; {UNKNOWN}") from None
+            raise ConnectionFailed(text) from None
         finally:
             self._requests.pop(message_id, None)
             self._unsent.pop(message_id, None)
@@ -98,8 +125,7 @@ class Management(ClientLink):
             f"{self._name}-requests-{self._attaches}", Source(address=self._name), Target(address=ADDRESS)
         )
         self._sender.context = self
-        self._unsent = dict.fromkeys(self._requests)
-        self._asked.clear()
+        self._unsent = {key: None for key, request in self._requests.items() if not request.future.done()}
 
     def attached(self, link: EngineLink) -> None:
         super().attached(link)
@@ -108,6 +134,11 @@ class Management(ClientLink):
     def lost(self) -> None:
         super().lost()
         self._sender = self._receiver = None
+        asked, self._asked = self._asked, set()
+        for request in (self._requests[message_id] for message_id in asked):
+            if not request.is_repeatable and not request.future.done():
+                text = f"{request.what}: the connection to {self._connection.url} broke before the answer came"
+                request.future.set_exception(RequestInDoubt(f"{text}; {UNKNOWN}"))
 
     def detached(self, event: LinkDetached) -> None:
         if event.link is self._sender or event.link is self._receiver:

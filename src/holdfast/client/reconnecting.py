@@ -227,12 +227,12 @@ class Reconnecting:
             elif isinstance(event, SessionEnded) and event.session.context is ENDED_HERE:
                 pass
             elif isinstance(event, SessionEnded):
-                self._ending(event.error, "the node ended the session")
+                self._ending(wire, event.error, "the node ended the session")
                 wire.engine.close()
             elif isinstance(event, ConnectionClosed):
-                self._ending(event.error, "the node closed the connection")
+                self._ending(wire, event.error, "the node closed the connection")
             elif isinstance(event, ProtocolFailed):
-                self._ending(event.error, "the connection failed")
+                self._ending(wire, event.error, "the connection failed")
         # A link that ends with its connection is attached again on the next one; only a detach by itself counts.
         if not self._reason:
             for gone in detached:
@@ -321,7 +321,7 @@ class Reconnecting:
         if not self._opened.done():
             self._opened.set_result(None)
 
-    def _ending(self, error: Error | None, what: str) -> None:
+    def _ending(self, wire: Wire, error: Error | None, what: str) -> None:
         if self._reason:
             return
         self._reason = what
@@ -330,7 +330,8 @@ class Reconnecting:
             self._session = None  # links that are made from now on wait for the next one
         if error is not None:
             self._reason = f"{error.description} ({error.condition})" if error.description else f"{error.condition}"
-            self._final = not self._is_open and error.condition == conditions.UNAUTHORIZED_ACCESS
+            # after the node's open it is no refused login: the user was logged out just then, and may log in again
+            self._final = wire.engine.remote_open is None and error.condition == conditions.UNAUTHORIZED_ACCESS
             # there is no such virtual host, or not for this user: neither comes by trying again
             self._is_no_host = self.url.vhost is not None and error.condition in NO_HOST
             self._final |= self._is_no_host

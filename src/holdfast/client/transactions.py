@@ -171,8 +171,11 @@ class Transaction:
         self._generation = 0
         self._txn_id = b""
         self._sent: list[asyncio.Future[Outcome]] = []
+        self._senders: dict[Sender, None] = {}
         self._receivers: dict[Receiver, None] = {}
         self._accepted = TransactionalState(b"")
+        self._is_cut_short = False
+        """A send was cancelled before its message was one of `_sent`."""
         self._over = False
 
     async def __aenter__(self) -> Self:
@@ -204,8 +207,9 @@ class Transaction:
         self, sender: Sender, message: Message | object, *, number: int | None = None, check: bool = True
     ) -> Outcome:
         """Sends a message in the transaction, and waits until the node has taken it in. One that it refuses raises
-        NotAccepted, or with `check=False` is returned, and leaves the transaction only the rollback. Arguments
-        otherwise as `Sender.submit`."""
+        NotAccepted, or with `check=False` is returned, and leaves the transaction only the rollback. So does a call
+        that is cancelled or timed out, as nobody knows whether the message is in. Arguments otherwise as
+        `Sender.submit`."""
         outcome = await (await self.submit(sender, message, number=number))
         if check:
             check_accepted(outcome, f"sender to {sender.address!r}")
@@ -216,7 +220,12 @@ class Transaction:
     ) -> "asyncio.Future[Outcome]":
         """As `send`, but returns the future of the outcome, so that the next message need not wait for it."""
         self._check()
-        future = await sender.submit_within(message, TransactionalState(self._txn_id), number=number)
+        self._senders[sender] = None
+        try:
+            future = await sender.submit_within(message, TransactionalState(self._txn_id), number=number)
+        except asyncio.CancelledError:
+            self._is_cut_short = True
+            raise
         self._sent.append(future)
         return future
 
@@ -260,16 +269,14 @@ class Transaction:
                 await asyncio.wait(self._sent)
         except asyncio.CancelledError:
             controller = self._end()
+            self._leave_out()
             self._flush()
             controller.abandon(self._txn_id)
             raise
-        failed = next((item for item in map(_outcome, self._sent) if not isinstance(item, Accepted)), None)
-        if failed is not None:
+        failed = [item for item in map(_outcome, self._sent) if not isinstance(item, Accepted)]
+        if failed or self._is_cut_short:
             await self.rollback()
-            if isinstance(failed, Rejected):
-                raise TransactionRolledBack(f"a message was refused: {failed.description}", failed.condition)
-            text = str(failed) if isinstance(failed, BaseException) else "a message was not taken"
-            raise TransactionRolledBack(text, None)
+            raise next((_why(item) for item in failed if item is not None), _why(None))
         controller = self._end()
         self._flush()
         try:
@@ -285,6 +292,7 @@ class Transaction:
         if self._over:
             return
         controller = self._end()
+        self._leave_out()
         self._flush()
         if controller.failure is not None or controller.generation != self._generation:
             return
@@ -297,6 +305,11 @@ class Transaction:
         assert self._controller is not None
         self._over = True
         return self._controller
+
+    def _leave_out(self) -> None:
+        """What is not sent yet would come after the discharge."""
+        for sender in self._senders:
+            sender.end_transaction(self._txn_id)
 
     def _flush(self) -> None:
         """What was settled goes out before the discharge."""
@@ -320,6 +333,15 @@ def _outcome(future: "asyncio.Future[Outcome]") -> Outcome | BaseException | Non
     if future.cancelled():
         return None
     return future.exception() or future.result()
+
+
+def _why(failed: Outcome | BaseException | None) -> TransactionRolledBack:
+    """For a message that has this in the place of Accepted."""
+    if isinstance(failed, Rejected):
+        return TransactionRolledBack(f"a message was refused: {failed.description}", failed.condition)
+    if failed is None:
+        return TransactionRolledBack("a send was cancelled: its message may not be in the transaction", None)
+    return TransactionRolledBack(str(failed) if isinstance(failed, BaseException) else "a message was not taken", None)
 
 
 def _refused(what: str, state: Any) -> TransactionRolledBack:

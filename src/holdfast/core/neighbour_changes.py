@@ -15,7 +15,6 @@ from holdfast.links.containment import Containment
 from holdfast.peering.routes import Routes
 from holdfast.peering.session_parts import SessionParts
 from holdfast.peering.sessions import Neighbour
-from holdfast.peers.users import Users
 from holdfast.settings.neighbours import NeighbourConfig
 from holdfast.settings.node import NodeConfig
 
@@ -30,7 +29,6 @@ class NeighbourChanges:
         hop_parts: HopParts,
         session_parts: SessionParts,
         due_times: DueTimes[Neighbour],
-        users: Users,
         containment: Containment,
         forwarding: Forwarding,
         *,
@@ -43,7 +41,6 @@ class NeighbourChanges:
         self._hop_parts = hop_parts
         self._session_parts = session_parts
         self._due_times = due_times
-        self._users = users
         self._containment = containment
         self._forwarding = forwarding
         self._routing = routing
@@ -73,7 +70,6 @@ class NeighbourChanges:
 
     def _add(self, config: NeighbourConfig, kind: str | None) -> None:
         hop = self._next_hops[config.name] = NextHop(self._hop_parts, config.name, config.hosts)
-        self._users.add_neighbour(config.name)
         neighbour = self._neighbours[config.name] = Neighbour(self._session_parts, config, hop, kind)
         neighbour.dials = max(neighbour.dials, self._dials)
 
@@ -88,6 +84,5 @@ class NeighbourChanges:
             routing.link_down(neighbour)
         self._due_times.remove(neighbour)
         self._containment.resting.pop(neighbour, None)
-        self._users.remove_neighbour(name)
         self._forwarding.receipts.forget(neighbour.hop)
         del self._next_hops[name], self._neighbours[name]

@@ -5,9 +5,9 @@ a touched queue, cursors with nothing ahead are skipped, and producers get new c
 Source: docs/adr/0010-hot-path.md, "One message alone".
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import chain
-from typing import Final
+from typing import Final, TypeVar
 
 from holdfast.broker.cursors.cursor import Cursor
 from holdfast.broker.queue import Queue
@@ -17,6 +17,8 @@ from holdfast.state.turns import Extent
 
 PUMP_LIMIT: Final = 256
 """Entries that one cursor looks at when it is offered: those that it hands out, and those that it does not."""
+
+LinkT = TypeVar("LinkT")
 
 
 def offer(core: Parts, extent: Extent = None) -> None:
@@ -71,20 +73,16 @@ def offer(core: Parts, extent: Extent = None) -> None:
         containment.run(core.queue_links, core.queue_links.step)
     if core.connections.sending:
         core.large_sends.pump()
-    if core.links.presettled:
-        presettled, core.links.presettled = core.links.presettled, {}
-        for link in presettled:
-            try:
-                link.finish_presettled()
-            except Exception as error:
-                containment.failed(error, link)
-    if core.links.refills:
-        refills, core.links.refills = core.links.refills, {}
-        for refill in refills:
-            try:
-                refill.refill()
-            except Exception as error:
-                containment.failed(error, refill)
+    for link in _each_once(core.links.presettled):
+        try:
+            link.finish_presettled()
+        except Exception as error:
+            containment.failed(error, link)
+    for refilled in _each_once(core.links.refills):
+        try:
+            refilled.refill()
+        except Exception as error:
+            containment.failed(error, refilled)
     if core.links.drains:
         for drain in list(core.links.drains):
             try:
@@ -92,6 +90,15 @@ def offer(core: Parts, extent: Extent = None) -> None:
                     core.links.drains.pop(drain, None)
             except Exception as error:
                 containment.failed(error, drain)
+
+
+def _each_once(links: dict[LinkT, None]) -> Iterator[LinkT]:
+    """Takes each of these links out, but none that is gone by then: a failure of one may end others with it. Those that
+    are added meanwhile have their turn later."""
+    for link in list(links):
+        if link in links:
+            del links[link]
+            yield link
 
 
 def _offer_of(core: Parts, queue: Queue) -> None:

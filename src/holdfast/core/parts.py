@@ -16,6 +16,7 @@ from holdfast.broker import deletion
 from holdfast.broker.entries import entry
 from holdfast.broker.entries.address import TOPIC_PREFIX
 from holdfast.broker.entries.host_names import DEFAULT_HOST
+from holdfast.broker.entries.kinds import QueueKind
 from holdfast.broker.entries.work import Work
 from holdfast.broker.queue import Queue
 from holdfast.core.driver_events import DriverEvents
@@ -48,6 +49,7 @@ from holdfast.endpoints.assembly import Endpoints
 from holdfast.endpoints.attaching.neighbour_attach import NeighbourAttach
 from holdfast.endpoints.background_jobs import BackgroundJobs
 from holdfast.endpoints.entry_changes import EntryChanges
+from holdfast.endpoints.listening import Listening
 from holdfast.endpoints.passing_on import PassingOn
 from holdfast.endpoints.recovery import ClientRecovery
 from holdfast.endpoints.remotes.kept_link import KeptLink
@@ -160,7 +162,7 @@ class Parts:
         self._build_management(endpoints)
         self._register()
         self.bindings.spreads(self._route_over)
-        self.bindings.learned = self.links.room_may_be_back
+        self.bindings.learned = self.links.all_may_go_on
         self.forwarding.wake()
         self.departures.look()
         self.identities.tell_former()
@@ -322,6 +324,7 @@ class Parts:
         self.topic_bindings = TopicBindings(self.catalog, self.work, self.bindings)
         self.connections.each_leaves(self.topic_bindings.left)
         self.remote_queues = RemoteQueues(self.catalog, config.remotes)
+        self.listening = Listening(self.work, self.turns, self.catalog, self.blobs)
         self.spreading = Spreading(
             config, self.catalog, store, self.forwarding, self.remote_queues, self.identities, self.dead_lettering,
             self.outbox, self.bindings, self.turns,
@@ -335,6 +338,7 @@ class Parts:
                 self.identities, self.dead_lettering, self.forwarding, self.remote_queues, self.spreading,
             ),
             store, rng, is_stopping=lambda: self.stopping, run=self.containment.run,
+            rests=lambda part: part in self.containment.resting,
         )  # fmt: skip
         if config.topology is not None:
             self._route_by(config.topology)
@@ -363,12 +367,13 @@ class Parts:
             queues=ConfiguredQueues(self.catalog, self.links, delete=self.delete_queue), subscriptions=subscriptions,
             queue_links=self.queue_links,
             neighbours=NeighbourChanges(
-                self.neighbours, self.next_hops, self.hop_parts, self.session_parts, self.due_times, self.users,
+                self.neighbours, self.next_hops, self.hop_parts, self.session_parts, self.due_times,
                 self.containment, self.forwarding, routing=lambda: self.routing, nodes_left=self._nodes_may_have_left,
             ),
             remotes=lambda: self.remotes, bindings=self.bindings, doors=lambda: self.doors,
             is_stopping=lambda: self.stopping,
             routed=lambda: () if self.routing is None else self.routing.costs, audit=self.audit,
+            users=self.users, containment=self.containment,
         )  # fmt: skip
         return endpoints
 
@@ -425,7 +430,11 @@ class Parts:
             measured=administration.measured.fields,
         )  # fmt: skip
         self.dispatch.join(
-            self.connections, attach=endpoints.attaches.open, answered=_answered, opened=self.doors.welcome
+            self.connections,
+            attach=endpoints.attaches.open,
+            answered=_answered,
+            opened=self.doors.welcome,
+            ended=self.topic_bindings.ended,
         )
 
     def _register(self) -> None:
@@ -540,6 +549,8 @@ class Parts:
     def delete_queue(self, queue: Queue) -> None:
         """Deletes a queue that no link uses, with everything that is kept for it. Requests that wait for a purge of it
         are answered."""
+        if queue.kind is QueueKind.REMOTE:
+            self.remote_queues.released(queue)
         self.jobs.forget(queue)
         self.work.rebound.setdefault(queue, {})
         self.catalog.delete(queue)

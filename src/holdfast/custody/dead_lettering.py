@@ -21,11 +21,12 @@ from holdfast.engine.clock import Clock
 from holdfast.engine.effects import Effect
 from holdfast.links.disk import Disk
 from holdfast.links.pressure import Pressure
+from holdfast.names import DEAD_LETTERS
 from holdfast.peers.limits.memory import Memory
 from holdfast.peers.peer import Peer
 from holdfast.settings.node import NodeConfig
 from holdfast.state import tied
-from holdfast.state.catalog import DEAD_LETTERS, Catalog
+from holdfast.state.catalog import Catalog
 from holdfast.state.room import Room
 from holdfast.state.turns import Turns
 from holdfast.units import MIB

@@ -14,6 +14,7 @@ from typing import Final
 
 from holdfast.broker.dropping import make_room
 from holdfast.broker.entries import delays, entry, packed
+from holdfast.broker.entries.host_names import hosted
 from holdfast.broker.entries.kinds import QueueKind
 from holdfast.broker.entries.read_ahead import READ_BYTES
 from holdfast.broker.entries.work import Work
@@ -259,7 +260,7 @@ class HostDelays:
         name = entry.unpack(value).to
         if name in self.waiting and not is_first:
             return name
-        queue = self._catalog.local_or_none(self.host, name)
+        queue = self._target(name)
         kept = delays.delivered(value, self._clock.wall_ms)
         size = packed.size_of(kept)
         if not self._dead_lettering.has_room_for_dead_letter(len(kept)):
@@ -284,6 +285,13 @@ class HostDelays:
             queue.deliver(kept, size)
             queue.touch()
         return ""
+
+    def _target(self, name: str) -> Queue | None:
+        """The queue of that name, or of that address at a remote; None if it is gone."""
+        queue = self._catalog.queues.get(hosted(self.host, name))
+        if queue is not None and queue.kind is QueueKind.REMOTE:
+            return queue
+        return self._catalog.local_or_none(self.host, name)
 
     def decided(self, effect: Delivered, stored: bool) -> None:
         """Due messages were delivered and stored, or are back in `$delayed`."""

@@ -7,6 +7,7 @@ Rules of this file: the state besides the entries is bounded; losing it costs a 
 from dataclasses import dataclass, field
 from typing import Final
 
+from holdfast.engine.back_off import back_off_s
 from holdfast.engine.clock import Clock
 from holdfast.engine.log import Log
 from holdfast.state.catalog import Catalog
@@ -88,9 +89,8 @@ class SentBack:
     def try_soon(self, destination: str) -> None:
         """A table has changed: returned messages of that destination may be sent again."""
         held = self.by_destination[destination]
-        first, longest = RETURN_S
         if held.sequences:
-            held.due = min(held.due, self._clock.now + min(longest, first * 2.0 ** min(held.attempts, 10)))
+            held.due = min(held.due, self._clock.now + back_off_s(RETURN_S, held.attempts))
 
     def tick(self, now: float) -> None:
         for destination, held in list(self.by_destination.items()):

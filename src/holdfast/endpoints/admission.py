@@ -61,7 +61,7 @@ class Admission:
         messages, size_before = self.refused.get(key, (0, 0))
         self.refused[key] = messages + 1, size_before + size
 
-    def told(self, host: str) -> list[dict[str, Any]]:
+    def rows(self, host: str) -> list[dict[str, Any]]:
         """The rows of `status` for that host's refusals, most messages first."""
         rows = sorted((-count, key, size) for key, (count, size) in self.refused.items() if key.host == host)
         return [

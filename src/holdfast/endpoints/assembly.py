@@ -147,9 +147,8 @@ class Endpoints:
             limits, clock, turns, work, connections, links, memory, settlements, returns, producers, consumers,
             catalog.ledger.links, is_stopping=is_stopping,
         )  # fmt: skip
-        self.remotes = Remotes(
-            RemoteParts(clock, rng, outbox, log, connections, consumers, producers), remote_queues, users
-        )
+        remotes = RemoteParts(clock, rng, outbox, log, connections, consumers, producers)
+        self.remotes = Remotes(remotes, remote_queues)
         subscriptions = LinkSubscriptions(catalog, self.resume, authoriser)
         coordinators = CoordinatorParts(links, transactions, commits)
         producing = ProducerAttach(catalog, turns, self.resolver, self.resume, producers, coordinators)

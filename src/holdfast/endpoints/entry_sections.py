@@ -5,6 +5,7 @@ Rules of this file: pure, but for the first piece of a large message, which is r
 
 from typing import Final
 
+from holdfast.amqp.wire.extensions import SUBJECT
 from holdfast.broker.entries import entry, packed
 from holdfast.engine.port import EntryReader
 from holdfast.selectors.layouts import MAP_BYTES_MAX, Layouts
@@ -29,6 +30,15 @@ def sections_of(value: bytes, store: EntryReader, layouts: Layouts | None = None
     blob, length = entry.blob_of(value)
     piece = store.piece(blob, 0) or b""
     return Sections(piece, 0, durable, priority, notes, whole=len(piece) >= length)
+
+
+def subject_of(sections: Sections) -> str | None:
+    """The subject of a message, or the one that its address gave it; "" if there is none. None if it cannot be read: it
+    is not in the first piece of a large message, or no string."""
+    found = sections.property_field(SUBJECT_FIELD)
+    if found is None:
+        found = sections.annotation(SUBJECT)
+    return "" if found is None else found if isinstance(found, str) else None
 
 
 def usual_properties(value: bytes) -> bytes:

@@ -95,6 +95,16 @@ class PassingOn:
             return False
         return told.is_relay or federation.relays.has(name)
 
+    def learns(self, topic: Queue, value: bytes) -> bool:
+        """Whether a message in custody for that topic must be passed on, and it is not known yet to which nodes
+        (`BindingControl.learns`)."""
+        name = federated_name(topic)
+        if name is None or not self._bindings.learns(name):
+            return False
+        told = _told(value)
+        is_copy = told.publication is not None and self._spreading.publications.has(*told.publication)
+        return self._passes_on(name, told) and not is_copy
+
     # ------------------------------------------------------------------------------------------------ room
 
     def no_room(self, topic: Queue, value: bytes, count: int) -> Queue | None:

@@ -57,6 +57,10 @@ ENTRY_OVERHEAD: Final = 512
 """Bytes that an entry may have beyond its payload: its fixed part, identity, address."""
 
 
+class NoRoom(RemoteProtocolError):
+    """There is no room for the message now."""
+
+
 WAITS: Final = "waits"
 """The result for a message that waits for room."""
 
@@ -312,7 +316,7 @@ class ProducerLink(OvertakingIntake):
             raise RemoteProtocolError(conditions.NOT_IMPLEMENTED, text)
         full = self.parts.catalog.delayed_full(queue.host)
         if full:
-            raise RemoteProtocolError(conditions.RESOURCE_LIMIT_EXCEEDED, full)
+            raise NoRoom(conditions.RESOURCE_LIMIT_EXCEEDED, full)
 
     def take(self, delivery: Delivery, *, large: Stream | None) -> bool:
         parts = self.parts
@@ -320,7 +324,8 @@ class ProducerLink(OvertakingIntake):
         try:
             sections, notes, number = self._read(payload)
         except RemoteProtocolError as error:
-            return self._answer(delivery, rejection(error.condition, error.description))
+            later = isinstance(error, NoRoom)
+            return self._answer(delivery, rejection(error.condition, error.description, later=later))
         producer = self.producer
         if producer is not None and number in producer.stored:
             if not delivery.settled:

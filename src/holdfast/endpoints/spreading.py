@@ -6,7 +6,7 @@ the end. If it cannot be decided here whether a message matches, it is sent: its
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from holdfast.amqp.wire.encoding import encode
@@ -99,17 +99,6 @@ class Published(Effect):
     number: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class TellListeners(Effect):
-    """A message of a federated topic is in the turn: subscriptions that are not durable get it once the turn is
-    stored."""
-
-    name: str
-    topic: Topic = field(repr=False)
-    value: bytes = field(repr=False)
-    size: int
-
-
 NOWHERE: Final[tuple[Branch, ...]] = ()
 
 
@@ -130,7 +119,6 @@ class Spreading:
         turns: Turns,
     ) -> None:
         self._turns = turns
-        turns.effects.on_decided(TellListeners, self._stored)
         turns.effects.on_decided(Published, self._published)
         self.publications = Publications(store.table(stored.TABLE))
         """Publications that arrived from relays."""
@@ -234,13 +222,7 @@ class Spreading:
         """As `Topic.append`; subscriptions that are not durable get it once the turn with its copies for other nodes is
         stored."""
         assert isinstance(topic, Topic)
-        held = topic.hold(value)
-        if held is not None:
-            return held
-        sequence = topic.store(value, size)
-        if topic.listeners:
-            self._turns.gathered.decided.append(TellListeners(self._turns.event, topic.name, topic, value, size))
-        return sequence
+        return topic.append_now(value, size)
 
     def before_commit(self, turn: Turn) -> None:
         """Adds the publications that arrived in the turn."""
@@ -251,12 +233,10 @@ class Spreading:
                 turn.batch.puts[stored.TABLE, key] = value
 
     def _published(self, effect: Published, stored: bool) -> None:
-        if not stored:
+        if stored:
+            self.publications.stored()
+        else:
             self.publications.forget(effect.store, effect.number)
-
-    def _stored(self, effect: TellListeners, stored: bool) -> None:
-        if stored and self._catalog.has(effect.topic):
-            effect.topic.tell_behind(effect.value, effect.size)
 
     def spread(
         self,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Set
 from dataclasses import dataclass
 from typing import Any, Final
 
-from holdfast.amqp.connection import Sender
+from holdfast.amqp.connection import Link, Sender
 from holdfast.amqp.wire import conditions
 from holdfast.amqp.wire.extensions import CONFIRM, CONFIRMED, WAITING
 from holdfast.broker.cursors.entry_consumer import SubjectSelector
@@ -90,10 +90,12 @@ class TopicBindings:
         self._known: dict[str, TopicRows | None] = {}
         """What was passed of each topic of `_spread`; None if it does not exist."""
         self._travelling: dict[str, str | None] = {}
-        self._asking: list[Asking] = []
+        self._asking: deque[Asking] = deque()
         """Attaches of this turn."""
         self.waiting: dict[int, Asking] = {}
         """Attaches that wait, by the number of the confirmation."""
+        self.tokens: dict[Sender, int] = {}
+        """Their numbers, by link."""
         self._answers: deque[Answer] = deque()
         bindings.bound = self._all
         bindings.answered = self._answered
@@ -131,7 +133,8 @@ class TopicBindings:
         rebound, self._work.rebound = self._work.rebound, {}
         federation = self._bindings.federation
         if federation is None:
-            for asking in self._take_asking():
+            while self._asking:
+                asking = self._asking.popleft()
                 asking.answer(_told(asking.link))
             return
         told_to, now = self._told_to, (federation, federation.revision)
@@ -148,8 +151,8 @@ class TopicBindings:
             if of is not None and of in self._spread:
                 self._tell_changed(of, queue, subscriptions)
         self._told_to = now
-        for asking in self._take_asking():
-            self._ask(asking)
+        while self._asking:  # one that fails is the only one that is not asked
+            self._ask(self._asking.popleft())
         self._tell_answers()
 
     def _tell_all(self, name: str) -> None:
@@ -194,10 +197,6 @@ class TopicBindings:
         """Answers an attach once its subscription is confirmed, or the time is over."""
         self._asking.append(Asking(peer, link, topic, selector, wait_ms, answer))
 
-    def _take_asking(self) -> list[Asking]:
-        asking, self._asking = self._asking, []
-        return asking
-
     @property
     def is_due(self) -> bool:
         """Whether `tell` has something to do."""
@@ -216,6 +215,7 @@ class TopicBindings:
             asking.answer(_told(asking.link))
             return
         self.waiting[asking.token] = asking
+        self.tokens[asking.link] = asking.token
 
     def _answered(self, answer: Answer) -> None:
         """Records the confirmation; the attach is answered when the turn ends, because the caller must not fail."""
@@ -224,15 +224,29 @@ class TopicBindings:
     def _tell_answers(self) -> None:
         while self._answers:
             answer = self._answers.popleft()
-            asking = self.waiting.pop(answer.token, None)
+            asking = self._waits_no_more(answer.token)
             if asking is not None:
                 asking.answer(_told(asking.link, answer.confirmed, answer.waiting))
 
+    def _waits_no_more(self, token: int) -> Asking | None:
+        asking = self.waiting.pop(token, None)
+        if asking is not None:
+            self.tokens.pop(asking.link, None)
+        return asking
+
+    def ended(self, link: Link) -> None:
+        """The link has ended: if its attach waits for a confirmation, it is answered now."""
+        token = self.tokens.get(link) if isinstance(link, Sender) else None
+        asking = None if token is None else self._waits_no_more(token)
+        if token is not None and asking is not None:
+            self._bindings.cancel(token)
+            asking.answer(_told(asking.link))
+
     def left(self, peer: Peer) -> None:
         """The connection has ended: its attaches wait no longer."""
-        self._asking = [asking for asking in self._asking if asking.peer is not peer]
+        self._asking = deque(asking for asking in self._asking if asking.peer is not peer)
         for token in [token for token, asking in self.waiting.items() if asking.peer is peer]:
-            del self.waiting[token]
+            self._waits_no_more(token)
             self._bindings.cancel(token)
 
 

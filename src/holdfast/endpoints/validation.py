@@ -59,6 +59,9 @@ def topic_bindings(bound: TopicBindings, connections: Connections) -> None:
         must(wanted == told, f"topic {name!r}: what its subscriptions want, and what is told of it", wanted, told)
     for asking in bound.waiting.values():
         must(asking.peer in connections.values(), "a confirmation is waited for on a connection that is gone")
+        must(not asking.link.detached, "a confirmation is waited for on a link that is gone", asking.link)
+    numbers = {asking.link: token for token, asking in bound.waiting.items()}
+    must(numbers == bound.tokens, "confirmations that are waited for, by link", numbers, bound.tokens)
 
 
 def large_sends(known: list[PeerLink], hops: Iterable[NextHop], connections: Connections) -> None:

@@ -34,8 +34,8 @@ class Index:
             self.change(origin, rows, ())
 
     def change(self, origin: str, add: Iterable[Row], remove: Iterable[Row]) -> None:
-        """`add` and `remove` differ, and a row that goes was there; two rows that differ in bits alone count as one
-        where both came with `add`, so who removes one of them gives the other again (`Sets`)."""
+        """`add` and `remove` are disjoint, and each removed row is in the index. Rows that differ only in `bits` share
+        one index entry: a caller that removes one of them passes the other in `add`."""
         count = self._counts.get(origin, 0)
         for row in remove:
             origins = self._wanting.get(row.pattern, {})

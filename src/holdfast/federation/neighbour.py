@@ -1,7 +1,7 @@
 """A neighbour with which a session is up: both directions, and what is to be said to it next.
 
-Rules of this file: what goes out is found out when there is credit for it; the order is that in which the neighbour can
-use it: what we forward, what we take, resets and claims, content, answers, and a comparison last.
+Rules of this file: the next message is chosen only when there is credit to send it; the order is that in which the
+neighbour can use it: what we forward, what we take, resets and claims, content, answers, and a comparison last.
 """
 
 from collections.abc import Callable, Mapping

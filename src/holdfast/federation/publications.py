@@ -60,6 +60,10 @@ class Publications:
         self._untrue: set[str] = set()
         """Stores whose rows may contain undone publications, or lack known ones."""
         self._gone: list[str] = []
+        """Forgotten stores, of which rows may be on disk."""
+        self._leaving: dict[str, int] = {}
+        """By store whose rows leave the disk with a turn that is not decided yet: the number of these beside its
+        complete row."""
         self._load(rows)
 
     # ------------------------------------------------------------------------------------------------ what comes
@@ -82,6 +86,10 @@ class Publications:
 
     def forget(self, store: str, number: int) -> None:
         """Removes it, because the turn in which it arrived was undone."""
+        for forgotten, rows in self._leaving.items():  # they are on disk still
+            self._rows[forgotten] = max(rows, self._rows.get(forgotten, 0))
+            self._gone.append(forgotten)
+        self._leaving.clear()
         numbers = self.ranges.get(store)
         if numbers is None or number not in numbers:
             return
@@ -91,6 +99,10 @@ class Publications:
         self._untrue.add(store)
         if store in self._fresh:
             self._fresh[store].remove(number)
+
+    def stored(self) -> None:
+        """The turn of the last `records` is on disk."""
+        self._leaving.clear()
 
     def _add(self, store: str, first: int, last: int) -> None:
         numbers = self.ranges[store]
@@ -114,18 +126,21 @@ class Publications:
         """The rows for the batch of this turn: key and value, or None for a row to delete."""
         found: dict[bytes, bytes | None] = {}
         for store in self._gone:
-            for place in range(self._rows.pop(store, -1) + 1):
+            rows = self._rows.pop(store, -1)
+            for place in range(rows + 1):
                 found[_key(store, place)] = None
+            if rows >= 0:
+                self._leaving[store] = max(rows, self._leaving.get(store, 0))
             self._untrue.discard(store)
         for store, fresh in self._fresh.items():
             if not len(fresh):
                 continue
-            rows = self._rows.get(store)
-            if rows is not None and rows < ROWS_MAX and store not in self._untrue:
-                self._rows[store] = rows + 1
-                found[_key(store, rows + 1)] = _row(store, 0, fresh)
+            beside = self._rows.get(store)
+            if beside is not None and beside < ROWS_MAX and store not in self._untrue:
+                self._rows[store] = beside + 1
+                found[_key(store, beside + 1)] = _row(store, 0, fresh)
                 continue
-            for place in range(1, (ROWS_MAX if store in self._untrue else rows or 0) + 1):
+            for place in range(1, (ROWS_MAX if store in self._untrue else beside or 0) + 1):
                 found[_key(store, place)] = None
             found[_key(store, 0)] = _row(store, self.floors.get(store, 0), self.ranges[store])
             self._rows[store] = 0

@@ -41,6 +41,10 @@ VOID: Final = Stamp(0, 0)
 """The stamp of a set whose stamp was lost: any stamp of the parent is accepted."""
 
 
+ROW_BYTES: Final = 900
+"""The estimated memory of a row beside its text, with what the index of its topic has of it (`index`)."""
+
+
 class Row(NamedTuple):
     """A binding: messages whose subject matches the pattern and that match the selector, if there is one."""
 
@@ -52,6 +56,11 @@ class Row(NamedTuple):
     def size(self) -> int:
         """Its approximate size on the wire, in bytes."""
         return 8 + len(self.pattern.encode()) + len((self.predicate or "").encode())
+
+    @property
+    def held_bytes(self) -> int:
+        """Its estimated memory."""
+        return ROW_BYTES + self.size
 
 
 EVERYTHING: Final = Row(ANY, None, WIDE)

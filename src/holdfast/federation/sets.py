@@ -27,6 +27,13 @@ BRANCHING: Final = 16
 STEPS_MAX: Final = 8
 """The maximum number of changes by which a set knows earlier forms of itself."""
 
+STEPS_ROWS: Final = 64
+"""The number of rows that these changes may have together, however few the set has."""
+
+SET_BYTES: Final = 1_024
+EDGE_BYTES: Final = 128
+"""The estimated memory of a set without its rows, and of each of its edges."""
+
 
 class Key(NamedTuple):
     """Identifies a set: its origin and its topic."""
@@ -72,6 +79,7 @@ class Held:
     marked: frozenset[Row] = field(compare=False)
     form: int = field(default_factory=lambda: next(_forms), compare=False)
     steps: tuple[Step, ...] = field(default=(), compare=False)
+    """They have no more rows together than the set, or STEPS_ROWS: its estimated memory, `bytes`, includes them."""
 
     @property
     def edition(self) -> Edition:
@@ -91,7 +99,12 @@ class Held:
 def make(stamp: Stamp, rows: Iterable[Row], edges: Iterable[str]) -> Held:
     kept, ends = frozenset(rows), frozenset(edges)
     digest = digest_of(kept, ends)
-    return Held(stamp, kept, ends, digest, digest, sum(row.size for row in kept), _marked(kept))
+    return Held(stamp, kept, ends, digest, digest, held_bytes(kept, ends), _marked(kept))
+
+
+def held_bytes(rows: Iterable[Row], edges: Collection[str]) -> int:
+    """The estimated memory of a set."""
+    return SET_BYTES + EDGE_BYTES * len(edges) + sum(row.held_bytes for row in rows)
 
 
 def _marked(rows: Iterable[Row]) -> frozenset[Row]:
@@ -102,14 +115,17 @@ def changed(held: Held, stamp: Stamp, *, add: Iterable[Row], remove: Iterable[Ro
     """As `make`, from a set that is nearly the same."""
     add, remove = frozenset(add) - held.rows, frozenset(remove) & held.rows
     digest = held.digest + sum(map(edge_hash, edges - held.edges)) - sum(map(edge_hash, held.edges - edges))
+    size = held.bytes + EDGE_BYTES * (len(edges) - len(held.edges))
     if not add and not remove:
         digest %= DIGEST_END
-        return replace(held, stamp=stamp, edges=edges, digest=digest, taken=digest)
+        return replace(held, stamp=stamp, edges=edges, digest=digest, taken=digest, bytes=size)
     digest = (digest + sum(map(row_hash, add)) - sum(map(row_hash, remove))) % DIGEST_END
-    size = held.bytes + sum(row.size for row in add) - sum(row.size for row in remove)
+    size += sum(row.held_bytes for row in add) - sum(row.held_bytes for row in remove)
     rows = held.rows | add if add else held.rows
     rows = rows - remove if remove else rows
     steps = (*held.steps, Step(held.form, add, remove))[-STEPS_MAX:]
+    while sum(len(step.add) + len(step.remove) for step in steps) > max(STEPS_ROWS, len(rows)):
+        steps = steps[1:]
     return Held(stamp, rows, edges, digest, digest, size, (held.marked | _marked(add)) - remove, steps=steps)
 
 

@@ -74,35 +74,68 @@ def check_entries(
 ) -> None:
     """Raises ConfigError for an invalid entry. `neighbours`: the existing ones; None if unknown. `remotes`: brokers
     that are no nodes, and so have no bindings."""
-    found: dict[str, dict[str, Entry]] = {}
-    asked: dict[str, int] = {}
+    tally = Tally()
     for entry in entries:
         entry.validate()
-        if entry.comes:
-            asked[entry.neighbour] = asked.get(entry.neighbour, 0) + entry.ask.size
         where = f"federation of {entry.topic!r}"
-        if entry.neighbour in remotes and entry.mode == DYNAMIC:
-            text = f"invalid mode {DYNAMIC!r} in {where} over {entry.neighbour!r}, a [[remote]], which has no bindings"
-            raise ConfigError(f"{text}; expected static with patterns, or push")
-        if entry.neighbour in remotes and entry.comes:
-            text = f"invalid direction {entry.direction!r} in {where} over {entry.neighbour!r}, a [[remote]]"
-            raise ConfigError(f"{text}; expected {TO!r}, and fetch in the [[remote]]")
         known = neighbours is None or entry.neighbour in neighbours or entry.neighbour in remotes
         if entry.neighbour == node or not known:
             expected = "expected the name of a [[neighbour]] or a [[remote]]"
             raise ConfigError(f"invalid neighbour {entry.neighbour!r} in {where}; {expected}")
-        of_topic = found.setdefault(entry.topic, {})
-        if entry.neighbour in of_topic and not entry.asked:
+        if not entry.asked and tally.has(entry):
             raise ConfigError(f"{where} over {entry.neighbour!r} is written twice; write it once")
-        of_topic[entry.neighbour] = entry
-        if len(of_topic) > EDGES_MAX:
-            raise ConfigError(f"{where} over more than {EDGES_MAX} neighbours; expected at most {EDGES_MAX}")
-    for neighbour, size in asked.items():
+        fault = fault_with_remote(entry, remotes) or tally.fault(entry)
+        if fault is not None:
+            raise ConfigError(fault)
+        tally.add(entry)
+
+
+def fault_with_remote(entry: Entry, remotes: Set[str]) -> str | None:
+    """Why that cannot be an entry, if its neighbour is one of the remotes; None if it can."""
+    if entry.neighbour not in remotes:
+        return None
+    where = f"in federation of {entry.topic!r} over {entry.neighbour!r}, a [[remote]]"
+    if entry.mode == DYNAMIC:
+        text = f"invalid mode {DYNAMIC!r} {where}, which has no bindings"
+        return f"{text}; expected static with patterns, or push"
+    if entry.comes:
+        return f"invalid direction {entry.direction!r} {where}; expected {TO!r}, and fetch in the [[remote]]"
+    return None
+
+
+class Tally:
+    """What entries take of the bounds on all entries together."""
+
+    def __init__(self, entries: Iterable[Entry] = ()) -> None:
+        self._neighbours: dict[str, set[str]] = {}
+        """By topic."""
+        self._asked: dict[str, int] = {}
+        """By neighbour: the size of the patterns that it is asked for."""
+        for entry in entries:
+            self.add(entry)
+
+    def has(self, entry: Entry) -> bool:
+        """Whether there is an entry of this topic and neighbour."""
+        return entry.neighbour in self._neighbours.get(entry.topic, ())
+
+    def fault(self, entry: Entry) -> str | None:
+        """Why there is no room for the entry; None if there is."""
+        neighbours = self._neighbours.get(entry.topic)
+        if neighbours is None and len(self._neighbours) >= TOPICS_MAX:
+            return f"{TOPICS_MAX + 1} topics in federation; expected at most {TOPICS_MAX}"
+        if neighbours is not None and len(neighbours) >= EDGES_MAX and entry.neighbour not in neighbours:
+            where = f"federation of {entry.topic!r} over more than {EDGES_MAX} neighbours"
+            return f"{where}; expected at most {EDGES_MAX}"
+        size = self._asked.get(entry.neighbour, 0) + entry.ask.size if entry.comes else 0
         if size > ASK_BYTES_MAX:
-            text = f"patterns that {neighbour!r} is asked for have {size} bytes"
-            raise ConfigError(f"{text} in federation; expected at most {ASK_BYTES_MAX}")
-    if len(found) > TOPICS_MAX:
-        raise ConfigError(f"{len(found)} topics in federation; expected at most {TOPICS_MAX}")
+            text = f"patterns that {entry.neighbour!r} is asked for have {size} bytes"
+            return f"{text} in federation; expected at most {ASK_BYTES_MAX}"
+        return None
+
+    def add(self, entry: Entry) -> None:
+        self._neighbours.setdefault(entry.topic, set()).add(entry.neighbour)
+        if entry.comes:
+            self._asked[entry.neighbour] = self._asked.get(entry.neighbour, 0) + entry.ask.size
 
 
 def federates(entries: Iterable[Entry]) -> dict[str, Federate]:
@@ -120,14 +153,14 @@ class Bounds:
     """How much of others' sets a node holds, and how often it compares. Seconds and bytes.
 
     Above `keys_max` rows of its own a node announces a summary first; the exact rows follow at `summary_bytes_s`, a
-    quarter of a line of 64 kbit/s. A set that exceeds `rows_max` by itself, or `bytes_max` together with the others, is
-    replaced by `#`.
+    quarter of a line of 64 kbit/s. A set that exceeds `rows_max` by itself, or `bytes_max` of memory together with the
+    others, is replaced by `#`.
     """
 
     keys_max: int = 1_000
     origins_max: int = 1_000
     rows_max: int = 50_000
-    bytes_max: int = 64 * 1024 * 1024
+    bytes_max: int = 128 * 1024 * 1024
     refresh_s: float = 30.0
     keep_s: float = 86_400.0
     summary_bytes_s: float = 2_000.0

@@ -1,8 +1,8 @@
 """What this node takes from one neighbour: which sets, what it has said that it has of each, and repairs under way.
 
 Rules of this file: content comes from the parent alone; what is said of it is what is on disk. A set that does not come
-out as the parent says is asked for once more, then at the next refresh. Of a repair counts what was asked for, and no
-more is asked at once than the parent keeps answers for. Source: docs/adr/0079.
+out as the parent says is asked for once more, then at the next refresh. A repair ignores what it did not ask for, and
+has at most OPEN_MAX questions open, half of those that the parent queues answers for. Source: docs/adr/0079.
 """
 
 from collections.abc import Iterable
@@ -59,7 +59,7 @@ class Repair:
     total: int
     """The sum of the rows' hashes."""
     bytes: int = 0
-    """The size of the rows that came, less those that went."""
+    """The estimated memory of the rows that came, less those that went."""
     asked: set[str] = field(default_factory=set)
     received: dict[str, tuple[Row, ...]] = field(default_factory=dict)
 
@@ -292,7 +292,7 @@ class Taking:
         gone = repair.rows.intersection(repair.received.get(message.prefix, repair.base.rows(message.prefix)))
         came = {row for row in message.rows if f"{row_hash(row):016x}".startswith(message.prefix)}
         repair.total += sum(map(row_hash, came - repair.rows)) - sum(map(row_hash, gone - came))
-        grown = sum(row.size for row in came - repair.rows) - sum(row.size for row in gone - came)
+        grown = sum(row.held_bytes for row in came - repair.rows) - sum(row.held_bytes for row in gone - came)
         repair.bytes += grown
         self.repair_bytes += grown
         repair.rows -= gone

@@ -11,7 +11,7 @@ from holdfast.federation.messages import FOLLOWED_MAX
 from holdfast.federation.neighbour import Neighbour
 from holdfast.federation.rows import VOID, digest_of
 from holdfast.federation.serving import NAMES_ALL_MAX, NAMES_MAX, REPLIES_MAX
-from holdfast.federation.sets import Key
+from holdfast.federation.sets import Key, held_bytes
 from holdfast.federation.taking import ASKED_MAX
 
 
@@ -49,7 +49,7 @@ def sets(sets: Sets, node: Federation) -> None:
         must(held is not None, "federation: a set that is listed and not there", key)
         assert held is not None
         size += held.bytes
-        must(held.bytes == sum(row.size for row in held.rows), f"federation: bytes of {key}", held.bytes)
+        must(held.bytes == held_bytes(held.rows, held.edges), f"federation: bytes of {key}", held.bytes)
         must(
             held.marked == {row for row in held.rows if row.bits}, f"federation: marked rows of {key}", len(held.marked)
         )

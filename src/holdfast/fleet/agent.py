@@ -32,7 +32,9 @@ class Reload(NamedTuple):
             return
         where = f"{self.option}: {self.words[0]!r}"
         try:
-            done = subprocess.run(self.words, capture_output=True, text=True, timeout=RELOAD_S_MAX, check=False)
+            done = subprocess.run(
+                self.words, capture_output=True, text=True, errors="replace", timeout=RELOAD_S_MAX, check=False
+            )
         except OSError as error:
             raise ConfigError(f"{where} cannot be run ({error.strerror}); give a command") from None
         except subprocess.TimeoutExpired:
@@ -73,11 +75,16 @@ class Agent:
 
     def step(self, *, wait: bool) -> None:
         """Asks once, and carries out the answer. HoldfastError if that fails."""
-        answer = self._caller.changes(self._site, self._said(), wait=wait)
-        if answer.get("renew") is True:
-            self._install(self._caller.renew(self._site, self._said()))
-        elif isinstance(answer.get("provision"), str):
-            self._install(answer["provision"])
+        try:
+            self._reload_node()  # an agent that was ended in between has not done so
+            answer = self._caller.changes(self._site, self._said(), wait=wait)
+            if answer.get("renew") is True:
+                self._install(self._caller.renew(self._site, self._said()))
+            elif isinstance(answer.get("provision"), str):
+                self._install(answer["provision"])
+        except OSError as error:  # of the disk: there may be room for it later
+            self._problem = f"{error.filename or self._site.path}: {error.strerror or error}"
+            raise HoldfastError(self._problem) from None
 
     def _said(self) -> dict[str, Any]:
         """The site's report, which `holdfast fleet list` shows."""
@@ -87,25 +94,27 @@ class Agent:
     def _install(self, text: str) -> None:
         before = self._site.known()
         try:
-            provision = self._site.install(text, None, self._clock())
-            self._tell(provision, before.version)
-            if provision.version != before.version:
-                self._reload_node(before.version)
-            self._problem = ""
+            provision = self._site.install(text, None, self._clock(), reloads=True)
         except HoldfastError as error:
             self._problem = str(error)
             raise
-        except OSError as error:  # of the disk: there may be room for it later
-            self._problem = f"{error.filename or self._site.path}: {error.strerror or error}"
-            raise HoldfastError(self._problem) from None
+        self._tell(provision, before.version)
+        self._reload_node()
+        self._problem = ""
 
-    def _reload_node(self, version: int) -> None:
-        """Makes the node reload. If it refuses the new configuration, restores the previous one."""
+    def _reload_node(self) -> None:
+        """Makes the node reload, if there is a configuration that it does not have. If it refuses that, restores the
+        previous one."""
+        state = self._site.known()
+        if state.version == state.applied:
+            return
         try:
             self._reload.run()
-        except HoldfastError:
-            self._site.restore(version)
+        except HoldfastError as error:
+            self._problem = str(error)
+            self._site.restore(state.applied)
             raise
+        self._site.has_applied()
 
     def _tell(self, provision: Provision, version: int) -> None:
         if provision.certificate:

@@ -73,6 +73,7 @@ def collect(source: Path, wheels: Path) -> None:
             [*command, "pip", f"{source.resolve()}[fleet]"],
             capture_output=True,
             text=True,
+            errors="replace",
             timeout=COLLECT_S_MAX,
             check=False,
         )

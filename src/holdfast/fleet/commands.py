@@ -63,11 +63,11 @@ def token(args: argparse.Namespace) -> int:
         fleet.hosts_of(register, args.node)
         site = register.sites.setdefault(args.node, Site())
         site.token = TokenRecord(tokens.secret_hash(secret), ends_s)
-    where = parse_host_port("the fleet's service", register.service, port_min=1)
-    text = Token(args.node, where, fingerprint(fleet.authority_certificate()), secret).text()
+        where = parse_host_port("the fleet's service", register.service, port_min=1)
+        text = Token(args.node, where, fingerprint(fleet.authority_certificate()), secret).text()
+        if args.out is not None:  # before the register: while it cannot be written, the token of before stays good
+            private_files.write(Path(args.out), text.encode() + b"\n", private_files.PRIVATE)
     until = iso8601(ends_s * 1_000)
-    if args.out is not None:
-        private_files.write(Path(args.out), text.encode() + b"\n", private_files.PRIVATE)
     if args.json:
         told = {"node": args.node, "ends": until} | ({"token": text} if args.out is None else {"file": args.out})
         say(json_line(told))
@@ -100,10 +100,7 @@ def serve(args: argparse.Namespace) -> int:
             loop.add_signal_handler(number, serving.stop)
         await serving.run(where, lambda place: say(f"ready fleet={args.dir} service={place}", flush=True))
 
-    try:
-        asyncio.run(run())
-    except OSError as error:
-        raise HoldfastError(f"cannot listen on {where} ({error.strerror or error}); give another --listen") from None
+    asyncio.run(run())
     return 0
 
 

@@ -8,7 +8,7 @@ key is in a private file, and encrypted if it was given a passphrase.
 import hashlib
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -39,6 +39,10 @@ TOPOLOGY_BYTES_MAX: Final = 2 * 1024 * 1024
 CONFIG_BYTES_MAX: Final = 512 * 1024
 
 
+class Busy(HoldfastError):
+    """Another command changes the fleet."""
+
+
 class FleetDirectory:
     """The files of a fleet, made by `create`. ConfigError if there is no fleet."""
 
@@ -67,9 +71,14 @@ class FleetDirectory:
             raise ConfigError(f"{self.register_file}: {error}") from None
 
     @contextmanager
-    def changing(self) -> Iterator[Register]:
-        """The register, which is written if the block ends without an exception."""
-        with durable.changing(self.path):
+    def changing(self, *, waits: bool = True) -> Iterator[Register]:
+        """The register, which is written if the block ends without an exception. `waits`: until no other command
+        changes the fleet; otherwise Busy."""
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(durable.changing(self.path, waits=waits))
+            except BlockingIOError:
+                raise Busy(f"another command has been changing {self.path}") from None
             register = self.register()
             yield register
             private_files.write(self.register_file, register.as_json().encode(), private_files.PRIVATE)

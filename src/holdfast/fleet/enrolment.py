@@ -17,7 +17,7 @@ from holdfast.engine.allowance import Allowance
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.fleet import tokens
 from holdfast.fleet.authority import Authority, Request, read_request
-from holdfast.fleet.directory import FleetDirectory, certify, provision_for
+from holdfast.fleet.directory import Busy, FleetDirectory, certify, provision_for
 from holdfast.fleet.register import DAY_S, LAPSED_DAYS_MAX, CertificateRecord, Register, Site
 from holdfast.fleet.site import AuthorityKey
 from holdfast.fleet.wire import signed_part
@@ -91,8 +91,8 @@ class Enrolment:
         self._failures = Failures()
 
     def answer(self, line: bytes, nonce: str, address: str, now_s: float, now: float) -> Answered:
-        """The answer to one request. `nonce`: the nonce of this connection; `address`: the peer's, without a port;
-        `now_s` since 1970, `now` monotonic."""
+        """The answer to one request; Busy while another command changes the fleet. `nonce`: the nonce of this
+        connection; `address`: the peer's, without a port; `now_s` since 1970, `now` monotonic."""
         told = {"time_s": int(now_s), "software": self._software}
         failures = self._failures.of(address, now)
         if failures is not None and not failures.count(now):
@@ -103,6 +103,10 @@ class Enrolment:
         except Refused as error:
             counts = isinstance(error, Unknown)
             done = Answered({"refused": str(error)}, f"refused a request: {error}")
+        except Busy:
+            if failures is not None:
+                failures.give_back()
+            raise
         except HoldfastError as error:  # of the fleet's own files: whoever asks is not told their names
             done = Answered({"refused": FAILED}, f"cannot answer a request: {error}")
         except OSError as error:
@@ -129,7 +133,7 @@ class Enrolment:
 
     def _enrol(self, request: Mapping[str, Any], now_s: float) -> Answered:
         node, secret = _text(request, "node"), _text(request, "secret")
-        with self._fleet.changing() as register:
+        with self._fleet.changing(waits=False) as register:
             site = register.sites.get(node)
             token = None if site is None else site.token
             fits = tokens.fits(secret, _NO_HASH if token is None else token.secret_hash)
@@ -156,7 +160,7 @@ class Enrolment:
     def _known(self, request: Mapping[str, Any], nonce: str, now_s: float) -> Answered:
         """Answers a request that a site has signed with the key of its certificate."""
         body = _text(request, "body")
-        with self._fleet.changing() as register:
+        with self._fleet.changing(waits=False) as register:
             node, site, shown = self._signed(register, request, body, nonce)
             asked = _parsed(body.encode())
             if shown.ends_s + LAPSED_DAYS_MAX * DAY_S <= now_s:

@@ -12,14 +12,13 @@ from typing import Any, Final
 
 from holdfast.errors import ConfigError
 from holdfast.fleet.toml_text import document_text
-from holdfast.node.config import load_settings
+from holdfast.node.config import LISTEN_DEFAULT, load_settings
 from holdfast.node.config_schema import LISTS, NAMED_BY, TABLES
 from holdfast.node.topology import neighbours_of
 from holdfast.routing.topology import Topology, TopologyNode
 from holdfast.schema import check_document
 from holdfast.settings.neighbours import NeighbourConfig
 
-LISTEN_DEFAULT: Final = "127.0.0.1:5672"
 """The listen address of a node that has none in the topology: for clients on its own machine."""
 FLEETS_OWN: Final = {
     "node": ("name",),
@@ -60,10 +59,8 @@ def node_document(
 
 
 def config_text(document: Document, node: str, version: int) -> str:
-    head = (
-        f"# Node {node!r}, version {version} of the fleet's configuration. Do not edit: the next one takes its place.\n"
-    )
-    return head.encode("unicode_escape").decode().replace("\\n", "\n") + "\n" + document_text(document)
+    head = f"# Node {node!a}, version {version} of the fleet's configuration."  # one line, whatever the name has
+    return f"{head} Do not edit: the next one takes its place.\n\n{document_text(document)}"
 
 
 def check_document_of(document: Document, topology_text: str) -> None:

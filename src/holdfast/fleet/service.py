@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Final
 
 from holdfast.engine.allowance import Allowance
-from holdfast.errors import ConfigError
+from holdfast.errors import ConfigError, HoldfastError
 from holdfast.fleet import authority as ca
 from holdfast.fleet import private_files
 from holdfast.fleet.authority import Authority
-from holdfast.fleet.directory import FleetDirectory
-from holdfast.fleet.enrolment import Enrolment
+from holdfast.fleet.directory import Busy, FleetDirectory
+from holdfast.fleet.enrolment import FAILED, Answered, Enrolment
 from holdfast.fleet.wire import REQUEST_BYTES_MAX, WAIT_S_MAX, line
 from holdfast.names import HostPort
 
@@ -33,9 +33,13 @@ REQUEST_S: Final = 60.0
 ANSWER_S: Final = 600.0
 LOOK_S: Final = 0.5
 """How often the service looks whether another command has changed the fleet."""
+BUSY_S_MAX: Final = 20.0
+"""How long a request waits while another command changes the fleet; one that was suspended does so for ever."""
+BUSY_RETRY_S: Final = 0.1
 LINES_PER_MINUTE: Final = 60
 """Of refusals in the log."""
 CERTIFICATE_S: Final = 86_400.0
+CERTIFICATE_RETRY_S: Final = 3_600.0
 NONCE_BYTES: Final = 18
 STOP_S: Final = 2.0
 BACKLOG: Final = 128
@@ -62,10 +66,9 @@ class Service:
         self._left_out = 0
 
     async def run(self, where: HostPort, on_ready: Callable[[str], None]) -> None:
-        """Serves; calls `on_ready` with HOST:PORT. Raises OSError if it cannot listen there."""
+        """Serves; calls `on_ready` with HOST:PORT. Raises HoldfastError if it cannot listen there."""
         self._certify()
-        family = socket.AF_INET6 if ":" in where.host else socket.AF_INET
-        with socket.create_server((where.host, where.port), family=family, backlog=BACKLOG) as listener:
+        with _listener(where) as listener:
             listener.setblocking(False)
             on_ready(str(where._replace(port=listener.getsockname()[1])))
             working = {
@@ -95,9 +98,15 @@ class Service:
         self._context.load_cert_chain(file)
 
     async def _certify_daily(self) -> None:
+        wait_s = CERTIFICATE_S
         while True:
-            await asyncio.sleep(CERTIFICATE_S)
-            self._certify()
+            await asyncio.sleep(wait_s)
+            try:
+                self._certify()
+                wait_s = CERTIFICATE_S
+            except (OSError, HoldfastError) as error:  # the certificate in force is good for weeks
+                wait_s = CERTIFICATE_RETRY_S
+                self._log(f"cannot renew the service's certificate ({error}); trying again in {wait_s / 3600:g} h")
 
     async def _watch(self) -> None:
         seen, register = _stamp(self._fleet.register_file), self._fleet.register()
@@ -168,17 +177,29 @@ class Service:
             writer.write(line({"nonce": nonce}))
             request = await reader.readuntil(b"\n")
         changed = self._changed
-        answered = self._enrolment.answer(request, nonce, address, time.time(), time.monotonic())
+        answered = await self._answer(request, nonce, address)
         if answered.waits:
             if not await _is_set(changed, reader):
                 return
-            answered = self._enrolment.answer(request, nonce, address, time.time(), time.monotonic())
+            answered = await self._answer(request, nonce, address)
         if answered.log:
             self._tell(answered.log, is_refused="refused" in answered.answer)
         async with asyncio.timeout(ANSWER_S):
             writer.write(line(answered.answer))
             await writer.drain()
             await reader.read(1)  # until the site has closed it
+
+    async def _answer(self, request: bytes, nonce: str, address: str) -> Answered:
+        """The answer to a request, once no other command changes the fleet; the others are served meanwhile."""
+        ends = time.monotonic() + BUSY_S_MAX
+        while True:
+            try:
+                return self._enrolment.answer(request, nonce, address, time.time(), time.monotonic())
+            except Busy as error:
+                if time.monotonic() >= ends:
+                    text = f"cannot answer a request: {error} for {BUSY_S_MAX:g} s (from {address})"
+                    return Answered({"refused": FAILED}, text)
+            await asyncio.sleep(BUSY_RETRY_S)
 
     def _tell(self, text: str, *, is_refused: bool) -> None:
         """Strangers may ask as often as they like, so of refusals only so many lines are logged."""
@@ -188,6 +209,14 @@ class Service:
         more = f"; {self._left_out} refusals before it are left out" if self._left_out else ""
         self._left_out = 0
         self._log(f"{text}{more}")
+
+
+def _listener(where: HostPort) -> socket.socket:
+    family = socket.AF_INET6 if ":" in where.host else socket.AF_INET
+    try:
+        return socket.create_server((where.host, where.port), family=family, backlog=BACKLOG)
+    except OSError as error:
+        raise HoldfastError(f"cannot listen on {where} ({error.strerror or error}); give another --listen") from None
 
 
 async def _is_set(changed: asyncio.Event, reader: asyncio.StreamReader) -> bool:

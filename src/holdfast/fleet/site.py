@@ -30,13 +30,15 @@ FILE_BYTES_MAX: Final = 1024 * 1024
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteState:
     """What the site knows about its fleet. `fingerprint`: of the authority; it stays the same until the directory is
-    removed. `service`: HOST:PORT, empty if there is none. The numbers are those of what is installed."""
+    removed. `service`: HOST:PORT, empty if there is none. The numbers are those of what is installed. `applied`: the
+    version that the node has, or will start with; another one than `version` until it has been reloaded."""
 
     node: str
     fingerprint: str
     service: str = ""
     version: int = 0
     crl_number: int = 0
+    applied: int = 0
 
 
 def _state_of(given: object) -> SiteState:
@@ -45,12 +47,12 @@ def _state_of(given: object) -> SiteState:
         raise ValueError
     known = {field.name: given[field.name] for field in fields(SiteState) if field.name in given}
     for name, value in known.items():
-        is_number = name in ("version", "crl_number")
+        is_number = name in ("version", "crl_number", "applied")
         if not (is_whole_within(value, 0, 1 << 53) if is_number else isinstance(value, str)):
             raise ValueError
     if not {"node", "fingerprint"} <= known.keys():
         raise ValueError
-    return SiteState(**known)
+    return SiteState(**{"applied": known.get("version", 0)} | known)
 
 
 class AuthorityKey:
@@ -169,12 +171,13 @@ class SiteDirectory:
 
     # -------------------------------------------------------------------------------------------- installation
 
-    def install(self, text: str, fingerprint: str | None, now_s: float) -> Provision:
+    def install(self, text: str, fingerprint: str | None, now_s: float, *, reloads: bool = False) -> Provision:
         """Checks a sealed provision, and puts its files into place; returns what it was. ConfigError where it is not
         for this site, or older than what it has: nothing has changed then. ConfigError too where the node would refuse
         the configuration: that of before stays, and all else is in place.
 
-        `fingerprint`: of the authority, for a site that does not know it yet.
+        `fingerprint`: of the authority, for a site that does not know it yet. `reloads`: the caller has the node take
+        up the configuration, and calls `has_applied` or `restore` then.
         """
         if len(text) > PROVISION_BYTES_MAX:
             raise ConfigError(f"the provision has more than {PROVISION_BYTES_MAX} characters; ask for it again")
@@ -190,17 +193,23 @@ class SiteDirectory:
             provision = unseal(text, AuthorityKey(authority))
             self._compare(provision, state)
             identity = self._identity(provision, authority, now_s)
-            self._put(provision, identity, known, 0 if state is None else state.version)
+            self._put(provision, identity, state or SiteState(node=provision.node, fingerprint=known))
             if provision.config:
-                self._configure(provision)
+                self._configure(provision, reloads=reloads)
         return provision
+
+    def has_applied(self) -> None:
+        """The node has taken up the configuration that is installed."""
+        with durable.changing(self.path):
+            known = self.known()
+            self._save(replace(known, applied=known.version))
 
     def restore(self, version: int) -> None:
         """Restores the configuration that the site had before `install`, which was of this version."""
         with durable.changing(self.path):
             if self._before_file.exists():
                 private_files.write(self.config_file, self._before_file.read_bytes())
-            self._save(replace(self.known(), version=version))
+            self._save(replace(self.known(), version=version, applied=version))
 
     def _compare(self, provision: Provision, state: SiteState | None) -> None:
         if state is None:
@@ -238,7 +247,7 @@ class SiteDirectory:
             "the provision's certificate is for another key than this site's; send the fleet a new request"
         )
 
-    def _configure(self, provision: Provision) -> None:
+    def _configure(self, provision: Provision, *, reloads: bool) -> None:
         """Puts the configuration where the node reads it at its next start or reload. It is first checked in this
         directory, as the node will read it."""
         name = provision.topology_file
@@ -257,27 +266,28 @@ class SiteDirectory:
             raise ConfigError(f"configuration {provision.version} cannot be used here: {reason}") from None
         finally:
             new.unlink()
-        before = self.config_file.read_bytes() if self.config_file.exists() else b""
-        if before:
-            private_files.write(self._before_file, before)
+        now, known = _content(self.config_file), self.known()
+        if now and now != provision.config.encode():  # the same: of an installation that was ended
+            private_files.write(self._before_file, now)
         private_files.write(self.config_file, provision.config.encode())
-        self._save(replace(self.known(), version=provision.version))
+        applied = known.applied if reloads else provision.version
+        self._save(replace(known, version=provision.version, applied=applied))
+        before = _content(self._before_file)
         for old in self.path.glob("topology-*.toml"):
             if old.name != name and old.name.encode() not in before:
                 old.unlink()
 
-    def _put(self, provision: Provision, identity: bytes | None, fingerprint: str, version: int) -> None:
+    def _put(self, provision: Provision, identity: bytes | None, state: SiteState) -> None:
         private_files.write(self.authority_file, provision.authority.encode())
         private_files.write(self.revocations_file, provision.revocations.encode())
         if identity is not None:
             private_files.write(self.identity_file, identity, private_files.PRIVATE)
             self._next_key_file.unlink(missing_ok=True)
-        self._save(
-            SiteState(
-                node=provision.node, fingerprint=fingerprint, service=provision.service, version=version,
-                crl_number=provision.crl_number,
-            )
-        )  # fmt: skip
+        self._save(replace(state, service=provision.service, crl_number=provision.crl_number))
 
     def _save(self, state: SiteState) -> None:
         private_files.write(self.state_file, json.dumps(asdict(state), ensure_ascii=False).encode())
+
+
+def _content(file: Path) -> bytes:
+    return file.read_bytes() if file.exists() else b""

@@ -2,7 +2,8 @@
 back if the node does not start with it.
 
 Rules of this file: nothing is installed from a network. A version that runs is never changed: `current` is a symbolic
-link, which is replaced atomically.
+link, which is replaced atomically; what is complete is not installed again; and nothing is removed before a restart, as
+the node may run any of the versions until then.
 """
 
 import os
@@ -20,6 +21,8 @@ from holdfast.fleet.agent import Reload
 from holdfast.fleet.provision import Verifier
 
 INSTALL_S_MAX: Final = 600.0
+COMPLETE: Final = ".complete"
+"""A file in an environment whose installation has ended well."""
 
 
 class Versions:
@@ -45,11 +48,13 @@ class Versions:
                 name = bundles.unpack(file, Path(wheels), verifier).name
                 if name == before:
                     raise ConfigError(f"{name} is the current version; nothing has changed")
-                self._install(name, Path(wheels))
+                if not self._is_complete(name):
+                    self._install(name, Path(wheels))
             self._switch(name, before, restart)
             if before is not None:
                 _link(self._previous, before)
-            self._remove_all_but(name, before)
+            if restart.words:
+                self._remove_all_but(name, before)
             return name
 
     def back(self, restart: Reload) -> str:
@@ -64,6 +69,12 @@ class Versions:
             _link(self._previous, before)
             return target
 
+    def _is_complete(self, name: str) -> bool:
+        """Whether the version is installed: its name is of the content of its wheels."""
+        place = self.prefix / name
+        is_previous = self._previous.is_symlink() and os.readlink(self._previous) == name  # perhaps without the mark
+        return place.is_dir() and (is_previous or (place / COMPLETE).exists())
+
     def _install(self, name: str, wheels: Path) -> None:
         """Makes an environment with only these wheels. It is made at its final path, because its scripts contain the
         path."""
@@ -77,6 +88,7 @@ class Versions:
             pip = [*python, str(installer / "pip"), "--disable-pip-version-check", "install", "--quiet", "--no-index"]
             _run([*pip, "--find-links", str(wheels), "holdfast[fleet]"], "the wheels cannot be installed")
             _run([*python, str(place / "bin" / "holdfast"), "--version"], "the new version does not run")
+            (place / COMPLETE).touch()
         except BaseException:
             shutil.rmtree(place, ignore_errors=True)
             raise
@@ -110,7 +122,9 @@ def _link(link: Path, target: str) -> None:
 
 def _run(command: list[str], failure: str) -> None:
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=INSTALL_S_MAX, check=False)
+        done = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", timeout=INSTALL_S_MAX, check=False
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise HoldfastError(f"{failure} ({error})") from None
     if done.returncode != 0:

@@ -15,6 +15,7 @@ from holdfast.amqp.wire import conditions
 from holdfast.amqp.wire.performatives import Error
 from holdfast.amqp.wire.types import Symbol
 from holdfast.engine import events
+from holdfast.engine.back_off import back_off_s
 from holdfast.engine.clock import Clock
 from holdfast.engine.effects import described, effect_of
 from holdfast.engine.log import Log
@@ -132,11 +133,10 @@ class Containment:
     def _rest(self, part: object) -> float:
         """The part rests, for longer each time; for how many seconds."""
         now = self._clock.now
-        first, longest = RETRY_S
-        self._failures = {key: found for key, found in self._failures.items() if now - found[0] <= 2 * longest}
+        self._failures = {key: found for key, found in self._failures.items() if now - found[0] <= 2 * RETRY_S[1]}
         times = self._failures.get(part, (now, 0))[1]
         self._failures[part] = now, times + 1
-        rest_s = min(longest, first * 2.0 ** min(times, 10))
+        rest_s = back_off_s(RETRY_S, times)
         self.resting[part] = now + rest_s
         return rest_s
 

@@ -24,6 +24,7 @@ class Dispatch:
     _attach: Attached
     _answered: Callable[[amqp.Link], None]
     _opened: Callable[[Peer, amqp.Opened], None]
+    _ended: Callable[[amqp.Link], None]
 
     def __init__(self, links: LinkTables) -> None:
         self._links = links
@@ -35,12 +36,15 @@ class Dispatch:
         attach: Attached,
         answered: Callable[[amqp.Link], None],
         opened: Callable[[Peer, amqp.Opened], None],
+        ended: Callable[[amqp.Link], None],
     ) -> None:
-        """`attach` answers a peer's attach. `answered` is called when a peer answered one of ours."""
+        """`attach` answers a peer's attach. `answered` is called when a peer answered one of ours, `ended` when a link
+        has ended, whether its attach was answered or not."""
         self._connections = connections
         self._attach = attach
         self._answered = answered
         self._opened = opened
+        self._ended = ended
 
     def deliver(self, peer: Peer, told: list[amqp.ConnEvent]) -> None:
         """Passes on all events of the peer's engine, in order."""
@@ -98,6 +102,7 @@ class Dispatch:
 
     def _detached(self, peer: Peer, event: amqp.LinkDetached) -> None:
         link = event.link.context
+        self._ended(event.link)
         if event.error is not None and peer.neighbour is not None and peer.amqp.usable:
             peer.log("WARNING", f"it ended the link {event.link.name}: {event.error.text}")
         if link is None:

@@ -11,12 +11,13 @@ from holdfast.management.network.own_row import OwnRow
 from holdfast.management.network.view import NetworkView
 from holdfast.management.operations.answers import Later
 from holdfast.management.operations.connections import ConnectionOperations
+from holdfast.management.operations.costs import Costs
+from holdfast.management.operations.dispatch import Management
 from holdfast.management.operations.entities import EntityOperations
 from holdfast.management.operations.entries import EntryOperations
 from holdfast.management.operations.federation import FederationOperations
 from holdfast.management.operations.links import LinkOperations
 from holdfast.management.operations.nodes import NodeOperations
-from holdfast.management.operations.operation import Management
 from holdfast.management.operations.queues import QueueOperations
 from holdfast.management.operations.rights import Rights
 from holdfast.management.operations.services import ServiceOperations
@@ -50,7 +51,7 @@ class Administration:
             parts.next_hops,
         )  # fmt: skip
         self.questions = WhereQuestions(here, clock, config.limits, neighbours, parts.identities)
-        remotes = RemoteStatus(clock, parts.remotes)
+        remotes = RemoteStatus(clock, parts.remotes, parts.forwarding.knows)
         self.warnings = Warnings(
             config.name, clock, parts.log, catalog=catalog, disk=parts.disk, descriptors=parts.descriptors,
             incidents=parts.incidents, neighbours=neighbours, routing=parts.routing, stores=parts.store_names,
@@ -88,7 +89,7 @@ class Administration:
                 self.report, self.questions, parts.routing, reload, parts.node_drain, self.view, catalog,
                 parts.forwarding, parts.departures,
             ),
-            SubscriptionOperations(catalog, parts.resume),
+            SubscriptionOperations(catalog, parts.resume, clock),
             QueueOperations(
                 catalog, parts.links, parts.turns, self.queue_status, resume=parts.resume, jobs=parts.jobs,
                 departures=parts.departures, forwarding=parts.forwarding, destination=parts.destination,
@@ -100,10 +101,10 @@ class Administration:
         )  # fmt: skip
         entries = EntryOperations(catalog, parts.store, clock, parts.turns, parts.resolver, parts.changes)
         types = tuple(each for group in groups for each in group.types())
+        costs = Costs(catalog, links=lambda: len(connections) + _count_links(connections))
         return Management(
-            catalog, parts.disk, parts.authoriser, Rights(parts.resolver, parts.queue_links.by_name.get),
+            parts.disk, parts.authoriser, Rights(parts.resolver, parts.queue_links.by_name.get), costs,
             self.queue_status, *groups, entries, EntityOperations(types),
-            links=lambda: len(connections) + _count_links(connections),
         )  # fmt: skip
 
 

@@ -10,7 +10,6 @@ answered.
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Final, Protocol
 
 from holdfast.amqp.connection import Delivery, DeliveryPart, Receiver, Sender
@@ -20,21 +19,12 @@ from holdfast.amqp.wire.performatives import Error, Properties
 from holdfast.amqp.wire.types import MISSING, Int, Symbol
 from holdfast.broker.entries.host_names import shown
 from holdfast.engine.effects import Effect
+from holdfast.entity_types import MANAGEMENT
 from holdfast.errors import RemoteProtocolError
 from holdfast.links.ingress import ACCEPTED, NODE_MESSAGE_BYTES_MAX, Ingress, rejection
 from holdfast.links.outgoing import Egress, too_large
-from holdfast.management.operations.answers import (
-    ATTACHMENT,
-    CONNECTION,
-    MANAGEMENT,
-    SESSION,
-    SUBSCRIPTION,
-    TRANSACTION,
-    Answer,
-    Later,
-)
-from holdfast.management.operations.changes import told_of
-from holdfast.management.operations.operation import Management
+from holdfast.management.operations.answers import Answer, Later
+from holdfast.management.operations.dispatch import Management
 from holdfast.names import NAME_BYTES_MAX
 from holdfast.peers.limits.memory import REPLY_BYTES, REQUEST_BYTES, Memory
 from holdfast.peers.link_tables import LinkTables
@@ -51,12 +41,9 @@ NAMING: Final = (*NAMES, "locales", "securityToken")
 """Application properties of a request that are none of its arguments."""
 
 FORBIDDEN: Final = 403
-OF_WHAT_IS_THERE: Final = frozenset((404, 409))
-"""Errors that say that something does not exist, or does. They wait for the turns that wait for the disk: else somebody
-hears that a name is gone, which is there again after a crash."""
-
-IN_MEMORY: Final = frozenset((CONNECTION, SESSION, ATTACHMENT, TRANSACTION))
-"""What no disk has: an operator closes it also while the disk does not answer."""
+NOT_FOUND_OR_CONFLICT: Final = frozenset((404, 409))
+"""These wait for changes that are not on disk yet; otherwise a client learns that a name is gone that is back after a
+crash."""
 
 COST_MAX: Final = 1_000
 """What requests may cost in one turn, in queues and links looked at; the last one of a turn may go beyond."""
@@ -225,16 +212,15 @@ class RequestLink(Ingress, Requesting):
         name = name or identity
         if kind == MANAGEMENT:  # requests to the node itself have their arguments outside the body
             arguments = {key: value for key, value in told.items() if key not in NAMING} | arguments
-        asked.in_memory = kind in IN_MEMORY
         management = self.parts.management
+        asked.in_memory = management.is_in_memory(kind, operation)
         cost = management.cost_of(self.peer.host, kind, operation, name, arguments)
         who = self.peer.who
         malformed = _malformed(told, message)
         answer = malformed or management.carry_out(who, self.peer.host, kind, operation, name, arguments)
         if self.peer.audit is not None and isinstance(answer, Answer) and answer.status == FORBIDDEN:
             self.peer.audit.refused(self.peer, f"{kind} {operation}", name)
-        queue = str(arguments.get("queue"))[:NAME_BYTES_MAX] if kind == SUBSCRIPTION else ""
-        asked.told = partial(told_of, kind, operation, name[:NAME_BYTES_MAX], queue)  # nothing else of what was decoded
+        asked.log_line = management.log_line(kind, operation, name, arguments)
         if self.waiting and self.waiting[0] is delivery:
             self.serving = asked
             del self.waiting[0]
@@ -251,16 +237,16 @@ class RequestLink(Ingress, Requesting):
 @dataclass(slots=True)
 class Asked:
     """A request that was carried out, and will be answered; `size`: the bytes that it counts until then. `back`: the
-    answer's properties, encoded. `told`: what was changed. It may wait long, so nothing of the decoded request is kept,
-    which may be much larger than its bytes."""
+    answer's properties, encoded. `log_line`: what was changed. It may wait long, so nothing of the decoded request is
+    kept, which may be much larger than its bytes."""
 
     link: RequestLink
     reply_to: str | None
     back: bytes
     size: int
-    told: Callable[[Answer], str | None] = lambda answer: None
+    log_line: Callable[[Answer], str | None] = lambda answer: None
     in_memory: bool = False
-    """Whether what it is about is in memory alone."""
+    """Whether what it is about has no stored state: it can be closed while the disk does not answer."""
 
     def answer(self, answer: Answer) -> None:
         parts, peer = self.link.parts, self.link.peer
@@ -273,9 +259,9 @@ class Asked:
             ).encode()
         )
         link = None if self.reply_to is None else parts.links.reply_links.get((peer, self.reply_to))
-        says_what_is_there = answer.status in OF_WHAT_IS_THERE and not self.in_memory
+        says_what_is_there = answer.status in NOT_FOUND_OR_CONFLICT and not self.in_memory
         waits = answer.stored or (says_what_is_there and parts.turns.has_changes)
-        changed = self.told(answer)
+        changed = self.log_line(answer)
         if changed is not None and answer.stored:
             parts.turns.gathered.then.append(LogChange(parts.turns.event, peer.number, changed, peer))
         elif changed is not None:

@@ -111,7 +111,7 @@ class NodeSettings:
                 )
 
 
-def parse_source(key: str, text: str) -> HostPort:
+def parse_local(key: str, text: str) -> HostPort:
     """`HOST`, `HOST:PORT` or either with an IPv6 address (in brackets beside a port); ConfigError that names `key`."""
     whole = text
     if ":" not in text or (text.startswith("[") and text.endswith("]")):
@@ -161,7 +161,7 @@ def _dialled(where: str, table: Mapping[str, Any]) -> dict[str, Any]:
     if "local" in given and "source" in given:
         raise ConfigError(f"{where} has both local and source, which mean the same; keep local")
     for key in {"local", "source"} & given.keys():
-        given["local"] = str(parse_source(f"{where} {key}", given.pop(key)))
+        given["local"] = str(parse_local(f"{where} {key}", given.pop(key)))
     if "remote" in given:
         given["tls"], address = without_scheme(given["remote"])
         given["remote"] = str(parse_host_port(f"{where} remote", address, port_min=1))
@@ -204,11 +204,6 @@ def _user(table: Mapping[str, Any]) -> UserConfig:
     rest = {key: value for key, value in table.items() if key != "password_file"}
     password = _password(where, table["password_file"]) if "password_file" in table else None
     return UserConfig(password=password, **rest)
-
-
-def _dead_letters(table: Mapping[str, Any], store_bytes_max: int) -> DeadLettersConfig:
-    bytes_max = min(DeadLettersConfig().bytes_max, max(1, store_bytes_max // DEAD_LETTERS_SHARE))
-    return DeadLettersConfig(**{"bytes_max": bytes_max, **table})
 
 
 def _route(table: Mapping[str, Any]) -> tuple[str, str]:
@@ -361,7 +356,7 @@ def _settings(
         audit="file" in audit,
         telemetry_messages=telemetry.get("messages", False),
         telemetry_interval_s=telemetry.get("interval_s", 1.0),
-        dead_letters=_dead_letters(document.get("dead_letters", {}), store_bytes_max),
+        dead_letters=DeadLettersConfig(**document.get("dead_letters", {})),
         limits=Limits(**document.get("limits", {})),
         routing=RoutingConfig(**document.get("routing", {})),
         pacing=_pacing(document.get("pacing", {})),

@@ -10,6 +10,7 @@ from typing import Final
 from holdfast.node import access
 from holdfast.schema import COUNT, FLAG, NUMBER, SECONDS, TEXT, TEXTS, Keys, Kind, is_number, is_whole
 from holdfast.settings.limits import Limits
+from holdfast.settings.queues import QUEUE_KEYS
 
 
 def _is_weight(value: object) -> bool:
@@ -83,7 +84,7 @@ TABLES: Final[Mapping[str, Keys]] = {
     "limits": {field.name: SECONDS if field.type is float else COUNT for field in fields(Limits)},
 }
 _ADDRESSES: Final = Kind(
-    'a table of addresses, as { flights = "/queues/flights" }',
+    'a table of addresses, as { flights = "/queue/flights" }',
     lambda value: isinstance(value, dict) and all(isinstance(item, str) for item in value.values()),
 )
 _FETCH: Final = Kind(
@@ -130,17 +131,7 @@ LISTS: Final[Mapping[str, Keys]] = {
     },
     "queue": {
         "name": TEXT,
-        "bytes_max": COUNT,
-        "messages_max": COUNT,
-        "when_full": TEXT,
-        "order": TEXT,
-        "order_wait_s": NUMBER,
-        "durable": FLAG,
-        "deliveries_max": COUNT,
-        "priorities": FLAG,
-        "room_low": NUMBER,
-        "room_normal": NUMBER,
-        "room_quiet_s": SECONDS,
+        **QUEUE_KEYS,
         "vhost": TEXT,
     },
     "subscription": {

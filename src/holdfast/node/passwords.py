@@ -3,6 +3,7 @@
 Rules of this file: an error says where the password came from and how long it is, and nothing else of it.
 """
 
+import os
 from typing import Final
 
 from holdfast.errors import ConfigError
@@ -12,14 +13,20 @@ PASSWORD_BYTES_MAX: Final = 1024
 
 def password_in(where: str, file: str) -> str:
     """The first line of `file`, without its end. ConfigError names the option or table `where`."""
-    key = where if where.startswith("--") else f"{where} password_file"
+    is_option = where.startswith("--")
+    key = where if is_option else f"{where} password_file"
     try:
-        with open(file, "rb") as stream:
-            first = stream.read(PASSWORD_BYTES_MAX + 2)
+        # A node that reloads must not wait for who writes to a pipe; a command may.
+        with open(file, "rb", opener=None if is_option else _without_waiting) as stream:
+            first = stream.read(PASSWORD_BYTES_MAX + 2) or b""
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise ConfigError(f"{key} {file!r} cannot be read ({reason}); give a readable file") from None
     return check_password(f"{key} {file!r}", first)
+
+
+def _without_waiting(file: str, flags: int) -> int:
+    return os.open(file, flags | os.O_NONBLOCK)
 
 
 def check_password(source: str, data: bytes) -> str:

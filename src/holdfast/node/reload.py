@@ -1,12 +1,13 @@
 """The configuration read again while the node runs: by SIGHUP, or as `$management` asks (docs/operations.md).
 
-Rules of this file: files are read in a thread, because their disk may hang. Whatever has a mistake changes nothing: all
-that the driver takes up is ready before the core is asked, and used once the core has accepted its part.
+Rules of this file: files are read in a thread, because their disk may hang; whoever asks is answered nevertheless. A
+configuration with a mistake changes nothing: the driver prepares its part first, and applies it only after the core has
+accepted.
 """
 
 import logging
 import threading
-from asyncio import AbstractEventLoop
+from asyncio import AbstractEventLoop, TimerHandle
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Final, Protocol
@@ -20,6 +21,7 @@ from holdfast.node.network.certificates import Certificates
 from holdfast.node.network.dials import Dials
 from holdfast.node.process.appending import Opened
 from holdfast.node.process.telemetry import AuditFile, RecordFile, TelemetryFile
+from holdfast.peers.user_list import UserList
 
 AT_START: Final = {
     "listen": "node listen",
@@ -32,15 +34,18 @@ AT_START: Final = {
 }
 """The driver's own settings that hold from the next start on, by the keys that they come from."""
 
+READ_S_MAX: Final = 20.0
+"""What is not read by then is not used: those who asked for it are told that nothing has changed."""
+
 _logger = logging.getLogger(__name__)
 
 Load = Callable[[], NodeSettings]
 
 
-class LooksAgain(Protocol):
-    """A watch of a file."""
+class TakesUsers(Protocol):
+    """Whoever reports the users of the file of users."""
 
-    def look_now(self) -> None: ...
+    def use(self, users: UserList) -> None: ...
 
 
 class LogTarget(Protocol):
@@ -56,9 +61,12 @@ class Prepared:
     once."""
 
     settings: NodeSettings
+    users: UserList | None
     reopened: tuple[tuple[RecordFile, Opened], ...]
     log: Opened | None
     use_certificates: Callable[[], None]
+    have_changed: bool
+    """The certificates' files."""
 
     def drop(self) -> None:
         for _, file in self.reopened:
@@ -88,7 +96,7 @@ class Reloader:
         check_revoked: Callable[[], None],
         dials: Dials,
         watch_network: Callable[[], None],
-        users: LooksAgain | None,
+        users: TakesUsers | None,
         log: "LogTarget | None",
     ) -> None:
         self._loop = loop
@@ -103,22 +111,38 @@ class Reloader:
         self._watch_network = watch_network
         self._users = users
         self._log = log
-        self._reading = False
+        self._reading: TimerHandle | None = None
+        """A reading is under way, and this is when it takes too long."""
+        self._is_late = False
+        """It has taken too long."""
         self._again = False
         self._over = False
         self._prepared: Prepared | None = None
 
     def begin(self) -> None:
-        """Reads it, and once more after a reading that is under way."""
-        if self._reading:
+        """Reads it, and once more after a reading that is under way; refuses while one takes too long."""
+        if self._is_late:
+            self._refuse()
+        elif self._reading is not None:
             self._again = True
-            return
-        self._reading, self._again = True, False
-        threading.Thread(target=self._read, name="holdfast-reload", daemon=True).start()
+        else:
+            self._again = False
+            self._reading = self._loop.call_later(READ_S_MAX, self._late)
+            threading.Thread(target=self._read, name="holdfast-reload", daemon=True).start()
 
     def close(self) -> None:
         """Drops every configuration that is read from now on."""
         self._over = True
+        if self._reading is not None:
+            self._reading.cancel()
+
+    def _late(self) -> None:
+        self._is_late, self._again = True, False
+        self._refuse()
+
+    def _refuse(self) -> None:
+        text = f"its files have not been read in {READ_S_MAX:g} s: does a disk hang? Reload again after that"
+        self._feed(ConfigRead(config=None, problem=text))
 
     def decided(self, decided: ConfigDecided) -> None:
         """The core has decided about the configuration that was read last."""
@@ -135,8 +159,8 @@ class Reloader:
         self.settings = self._kept(replace(prepared.settings, core=decided.config))
         if self._log is not None:
             self._log.use(self.settings.log, prepared.log)
-        if self._users is not None:
-            self._users.look_now()
+        if self._users is not None and prepared.users is not None:
+            self._users.use(prepared.users)
 
     # ------------------------------------------------------------------------------------------ in the thread
 
@@ -158,8 +182,9 @@ class Reloader:
 
     def _prepare(self, read: NodeSettings) -> Prepared:
         settings = self._bounded(read)
-        if settings.users_file is not None and settings.users_file == self.settings.users_file:
-            users_file.read(settings.users_file)
+        is_same = settings.users_file is not None and settings.users_file == self.settings.users_file
+        users = users_file.read(settings.users_file) if settings.users_file is not None and is_same else None
+        have_changed = self.certificates is not None and self.certificates.have_changed()
         use_certificates = self._certified(settings)
         reopened: list[tuple[RecordFile, Opened]] = []
         try:
@@ -171,11 +196,12 @@ class Reloader:
             for _, opened in reopened:
                 opened.close()
             raise
-        return Prepared(settings, tuple(reopened), log, use_certificates)
+        return Prepared(settings, users, tuple(reopened), log, use_certificates, have_changed)
 
     def _certified(self, new: NodeSettings) -> Callable[[], None]:
-        """What has TLS used as `new` says: by the listeners of now, and to the neighbours and remotes of then."""
-        dials = any(item.tls for item in new.core.dialled)
+        """Returns a function that makes TLS use the new files, for the present listeners, and for the present and the
+        new neighbours and remotes: the core may keep some of them until a restart."""
+        dials = any(item.tls for item in (*new.core.dialled, *self.settings.core.dialled))
         known = self.certificates
         if known is not None:
             return known.prepare(new.tls, dials=dials)
@@ -190,7 +216,7 @@ class Reloader:
         return use
 
     def _bounded(self, new: NodeSettings) -> NodeSettings:
-        """What the file leaves to the store's size is as it is: that holds from the next start on."""
+        """A bound that depends on the store's size keeps its present value until the next start."""
         if new.dead_letters_bounded or self.settings.dead_letters_bounded:
             return new
         letters = replace(new.core.dead_letters, bytes_max=self.settings.core.dead_letters.bytes_max)
@@ -199,10 +225,14 @@ class Reloader:
     # ---------------------------------------------------------------------------------------------- on the loop
 
     def _was_read(self, found: Prepared | str) -> None:
-        self._reading = False
-        if self._over:
+        if self._reading is not None:
+            self._reading.cancel()
+        is_late, self._reading, self._is_late = self._is_late, None, False
+        if self._over or is_late:
             if isinstance(found, Prepared):
                 found.drop()
+            if is_late and not self._over:
+                _logger.info("reload: its files have been read, too late to be used; reload again")
             return
         if isinstance(found, str):
             self._feed(ConfigRead(config=None, problem=found))
@@ -210,13 +240,13 @@ class Reloader:
             if self._prepared is not None:  # the core has failed to decide
                 self._prepared.drop()
             self._prepared = found
-            changed, restart = self._differences(found.settings)
+            changed, restart = self._differences(found)
             self._feed(ConfigRead(config=found.settings.core, changed=changed, restart=restart))
         if self._again:
             self.begin()
 
-    def _differences(self, new: NodeSettings) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        old = self.settings
+    def _differences(self, found: Prepared) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        old, new = self.settings, found.settings
         here, there = (asdict(each.log) for each in (old, new))
         changed = [f"log {key}" for key, value in here.items() if there[key] != value]
         files = ("telemetry", old.telemetry_file, new.telemetry_file), ("audit", old.audit_file, new.audit_file)
@@ -225,7 +255,7 @@ class Reloader:
                 changed.append(f"{what} file")
         if old.tls != new.tls:
             changed.append("tls")
-        elif self.certificates is not None and self.certificates.have_changed:
+        elif found.have_changed:
             changed.append("tls certificates")
         restart = [key for field, key in AT_START.items() if getattr(old, field) != getattr(new, field)]
         return tuple(changed), tuple(dict.fromkeys(restart))

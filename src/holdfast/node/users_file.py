@@ -1,12 +1,12 @@
 """The file of users: reading it at start and when it changes, and writing it as a whole (docs/security.md).
 
 Rules of this file: only its owner may read the file. A node that cannot read a changed file keeps the users that it
-has, and says so.
+has, says so once, and tries again. While the node runs, the file is read in threads.
 """
 
 import os
 import stat
-from asyncio import AbstractEventLoop, TimerHandle
+from asyncio import AbstractEventLoop
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import Final
 from holdfast import durable
 from holdfast.engine.events import DriverWarned, Event, UsersChanged
 from holdfast.errors import ConfigError
+from holdfast.node.watching import Watch
 from holdfast.peers.user_list import BYTES_MAX, SEED_BYTES, UserList, parse, render
 
 LOOK_S: Final = 2.0
@@ -63,7 +64,7 @@ def write(path: Path, users: UserList) -> None:
     may read it. A file without a seed is given one. OSError, ConfigError."""
     path = path.resolve()
     text = render(users if users.seed else users._replace(seed=os.urandom(SEED_BYTES)))
-    durable.replace_file(path, text.encode(), _MODE, durable.owner_of(path))
+    durable.replace_file(path, text.encode(), _MODE, durable.owner_for(path))
 
 
 def _signature(path: Path) -> Signature | None:
@@ -78,35 +79,43 @@ class UsersWatch:
     """Informs the core when the file has changed."""
 
     def __init__(self, loop: AbstractEventLoop, path: Path, feed: Callable[[Event], None]) -> None:
-        self._loop = loop
         self._path = path
         self._feed = feed
         self._seen: Signature | None = None
+        """Of the file that was read last."""
+        self._told: str | None = None
+        """Why the file could not be read at the last look."""
         self._users: UserList | None = None
-        self._timer: TimerHandle | None = None
+        self._watch: Watch[UserList | str] = Watch(loop, "holdfast-users", LOOK_S, self.look, self._found)
 
     def start(self) -> None:
         """Reports the present file, and checks it periodically. ConfigError where it cannot be read."""
         self._seen = _signature(self._path)
-        self._tell(read(self._path))
-        self._timer = self._loop.call_later(LOOK_S, self._look)
+        self.use(read(self._path))
+        self._watch.start()
 
-    def _look(self) -> None:
-        self._timer = self._loop.call_later(LOOK_S, self._look)
-        self.look_now()
-
-    def look_now(self) -> None:
-        """Reports the file if it has changed."""
+    def look(self) -> UserList | str | None:
+        """In the thread: what a changed file has, or why it cannot be read; None for nothing new."""
         signature = _signature(self._path)
         if signature == self._seen:
-            return
-        self._seen = signature
+            self._told = None
+            return None
         try:
-            self._tell(read(self._path))
+            users = read(self._path)
         except ConfigError as error:
-            self._feed(DriverWarned(about="users_file", text=f"{error}; the previous users are kept"))
+            before, self._told = self._told, str(error)
+            return None if before == self._told else self._told
+        self._seen, self._told = signature, None
+        return users
 
-    def _tell(self, users: UserList) -> None:
+    def _found(self, found: UserList | str) -> None:
+        if isinstance(found, str):
+            self._feed(DriverWarned(about="users_file", text=f"{found}; the previous users are kept"))
+        else:
+            self.use(found)
+
+    def use(self, users: UserList) -> None:
+        """Reports these users, which were read, if they are others than before."""
         if users != self._users:
             self._users = users
             told = tuple((user.vhost, user.name, user.credential.as_text()) for user in users.users)
@@ -114,5 +123,4 @@ class UsersWatch:
 
     def close(self) -> None:
         """Looks no more."""
-        if self._timer is not None:
-            self._timer.cancel()
+        self._watch.close()

@@ -19,11 +19,11 @@ from holdfast.federation.messages import KINDS, ROWS_MAX
 from holdfast.federation.modes import DYNAMIC
 from holdfast.federation.relaying import Choice
 from holdfast.federation.rows import Row
-from holdfast.federation.settings import Entry
+from holdfast.federation.settings import Bounds, Entry
 from holdfast.peering.binding_entries import BindingEntries, Permits
 from holdfast.peering.binding_messages import BindingMessages
 from holdfast.peering.binding_routes import BindingRoutes, Network
-from holdfast.peers.limits.memory import Memory
+from holdfast.peers.limits.memory import SETS_PART, Memory
 from holdfast.peers.neighbours.features import BINDINGS
 from holdfast.peers.neighbours.session_port import ControlKinds, Session
 from holdfast.settings.node import NodeConfig
@@ -34,9 +34,9 @@ from holdfast.state.turns import Turn, Turns, Undone
 PAUSE_S: Final = 0.02
 PAUSE_A_ROW_S: Final = 4e-6
 PAUSED_ROWS: Final = range(3, ROWS_MAX + 1)
-"""After a commit that writes so many rows of sets, the next that only sets ask for waits, longer for larger sets: many
-clients bind at once, and each version costs every node a commit and a copy of the set. One that writes fewer has a
-single change; one that writes more is not the last."""
+"""After a commit with 3 to ROWS_MAX rows of sets, the next commit that is needed for sets alone is delayed, longer for
+larger sets: many clients bind at once, and each version costs every node a commit and a copy of the set. Fewer rows are
+a single client's change; more are part of a change that continues."""
 
 Bound = Iterable[tuple[str, Iterable[Row]]]
 """Topics, each with all bindings of this node's clients."""
@@ -71,6 +71,9 @@ class BindingControl:
         self._stored = stored.sets_of(store.table(stored.TABLE))
         self.made = BindingEntries(config, store, turns, permits)
         self.messages = BindingMessages(neighbours, self.lost, memory)
+        self._bounds = Bounds(bytes_max=memory.total.held_max // SETS_PART)
+        self._account = memory.sets
+        memory.held_in(self._account, lambda: 0 if self.federation is None else self.federation.sets.bytes)
         self._routes = BindingRoutes(config.name, neighbours)
         self.federation: Federation | None = None
         self.bound: Callable[[], Bound] = tuple
@@ -80,7 +83,7 @@ class BindingControl:
         self.remote_is_up: Callable[[str], bool] = lambda name: False
         """Whether that is a remote with which there is a session."""
         self.learned: Callable[[], None] = lambda: None
-        """Called when `learns` may have become False."""
+        """Called when publishers that wait may go on."""
         self.made.moved()
         self._learns_until: float | None = None
         """If the store was empty at this start: until when messages wait for other nodes' bindings."""
@@ -124,7 +127,7 @@ class BindingControl:
     def _begin(self) -> Federation:
         now = self._clock.now
         rows, self._stored = self._stored, {}
-        federation = self.federation = Federation(self._name, self._life, now, rows=rows)
+        federation = self.federation = Federation(self._name, self._life, now, bounds=self._bounds, rows=rows)
         self.active.append(federation)
         federation.configure(self.entries, now)
         for topic, wanted in self.bound():
@@ -140,6 +143,7 @@ class BindingControl:
         """Federation's input changed: neighbours, and attaches that wait for a confirmation, may have to be
         informed."""
         if self.federation is not None:
+            self._account.hold(self.federation.sets.bytes)
             self.messages.eager.update(dict.fromkeys(self.federation.neighbours))
             for answer in self.federation.answers():
                 self.answered(answer)
@@ -168,6 +172,7 @@ class BindingControl:
         else:
             self.federation.configure(self.entries, self._clock.now)
             self._moved()
+            self.learned()  # a full queue may not be on their messages' way any more
         self._routes.may_spread = True
 
     def _take_asks(self, federation: Federation) -> None:
@@ -229,9 +234,7 @@ class BindingControl:
         return self._is_learning() and self.federation is not None and not self.federation.following.has_all(topic)
 
     def _is_learning(self) -> bool:
-        if self._learns_until is not None and self._clock.now >= self._learns_until:
-            self._learns_until = None
-        return self._learns_until is not None
+        return self._learns_until is not None and self._clock.now < self._learns_until
 
     # ------------------------------------------------------------------------------------------------ routes
 
@@ -325,6 +328,7 @@ class BindingControl:
 
     def tick(self, now: float) -> None:
         if self._learns_until is not None and not self._is_learning():
+            self._learns_until = None
             self.learned()
         if self.federation is not None and (self._due_at is None or now >= self._due_at):
             self.federation.tick(now)

@@ -3,22 +3,35 @@ created, and what neighbours ask for (docs/federation.md).
 
 Rules of this file: an entry that is created or asked for is stored with the turn that answers. It stays if that turn is
 undone, as does every change by a request: the next turn stores it. What a neighbour asks for applies where nothing else
-says how that topic goes to it, and only while the neighbour may receive the topic's messages.
+says how that topic goes to it, and only while the neighbour may receive the topic's messages. All entries that apply
+are within the bounds of federation, whatever the file says and was stored.
 """
 
 from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 from holdfast.errors import ConfigError
 from holdfast.federation import stored
-from holdfast.federation.messages import EDGES_MAX
-from holdfast.federation.modes import TOPICS_MAX, Ask
-from holdfast.federation.settings import Entry, check_entries
+from holdfast.federation.modes import Ask
+from holdfast.federation.settings import Entry, Tally, check_entries, fault_with_remote
 from holdfast.settings.node import NodeConfig
 from holdfast.state.tables import Tables
 from holdfast.state.turns import Turns
 
 Permits = Callable[[str, str], bool]
 """Whether the neighbour may receive the messages of the topic."""
+
+Pair = tuple[str, str]
+"""A topic and a neighbour."""
+
+
+class Own(NamedTuple):
+    """`entries`: those of a configuration, and those that requests created and that fit beside them; `left_out`: the
+    others of known neighbours, each with the reason."""
+
+    entries: tuple[Entry, ...]
+    left_out: dict[Pair, str]
+    tally: Tally
 
 
 class BindingEntries:
@@ -28,52 +41,71 @@ class BindingEntries:
         self._config = config
         self._permits = permits
         self._turns = turns
-        found = stored.entries_of(store.table(stored.ENTRIES))
-        self.created = {(entry.topic, entry.neighbour): entry for entry in found if not entry.asked}
+        found = sorted(stored.entries_of(store.table(stored.ENTRIES)), key=_pair)
+        self.created = {_pair(entry): entry for entry in found if not entry.asked}
         """Entries that requests created."""
-        self.asked = {(entry.topic, entry.neighbour): entry for entry in found if entry.asked}
+        self.asked = {_pair(entry): entry for entry in found if entry.asked}
         """Entries that neighbours ask for."""
         self._before: tuple[Entry, ...] | None = None
         """Those that applied when `moved` was last called."""
+        self._forget_asked()
 
     @property
     def all(self) -> tuple[Entry, ...]:
         """All entries that apply: those of the configuration, those that requests created, then those that neighbours
         ask for."""
-        own, neighbours = self._own(), self._neighbours_named
-        taken = {(entry.topic, entry.neighbour) for entry in own if entry.goes}
-        edges: dict[str, int] = {entry.topic: EDGES_MAX for entry in own}
-        for entry in own:
-            edges[entry.topic] -= 1
+        own, _, tally = self._own(self._config)
+        taken = {_pair(entry) for entry in own if entry.goes}
         asked = []
-        for key, entry in self.asked.items():
-            if key in taken or entry.neighbour not in neighbours or not self._permits(entry.neighbour, entry.topic):
-                continue
-            left = edges.get(entry.topic, EDGES_MAX if len(edges) < TOPICS_MAX else 0)
-            if left:
-                edges[entry.topic] = left - 1
+        for pair, entry in self.asked.items():
+            if pair not in taken and self._permits(entry.neighbour, entry.topic) and tally.fault(entry) is None:
+                tally.add(entry)
                 asked.append(entry)
         return (*own, *asked)
 
-    def _own(self) -> tuple[Entry, ...]:
-        """Those of the configuration and of requests."""
-        configured = self._config.federation
-        taken = {(entry.topic, entry.neighbour) for entry in configured}
-        known = self._neighbours_named | self._remotes_named
-        made = (entry for key, entry in self.created.items() if key not in taken and entry.neighbour in known)
-        return (*configured, *made)
-
     @property
-    def _neighbours_named(self) -> set[str]:
-        return {neighbour.name for neighbour in self._config.neighbours}
+    def left_out(self) -> dict[Pair, str]:
+        """Entries that requests created and that do not apply because of what is in the file, with the reason."""
+        return self._own(self._config).left_out
 
-    @property
-    def _remotes_named(self) -> set[str]:
-        return {remote.name for remote in self._config.remotes}
+    def _own(self, config: NodeConfig) -> Own:
+        configured = {_pair(entry) for entry in config.federation}
+        remotes = {remote.name for remote in config.remotes}
+        known = remotes.union(neighbour.name for neighbour in config.neighbours)
+        tally = Tally(config.federation)
+        entries, left_out = list(config.federation), {}
+        for pair, entry in self.created.items():
+            if pair in configured or entry.neighbour not in known:
+                continue
+            fault = fault_with_remote(entry, remotes) or tally.fault(entry)
+            if fault is None:
+                tally.add(entry)
+                entries.append(entry)
+            else:
+                left_out[pair] = fault
+        return Own(tuple(entries), left_out, tally)
+
+    def check(self, config: NodeConfig) -> None:
+        """ConfigError if that configuration leaves out an entry that a request created and that now applies, or whose
+        neighbour it adds."""
+        now = self.left_out
+        for (topic, neighbour), fault in self._own(config).left_out.items():
+            if (topic, neighbour) not in now:
+                remove = f"remove it (holdfast federation remove {topic} {neighbour}), or change the file"
+                raise ConfigError(f"{fault}, with the entry that a request created; {remove}")
 
     def configure(self, config: NodeConfig) -> None:
         """Sets the entries, neighbours and remotes of the file."""
         self._config = config
+        self._forget_asked()
+
+    def _forget_asked(self) -> None:
+        """Removes what neighbours asked for that the file does not have any more."""
+        neighbours = {neighbour.name for neighbour in self._config.neighbours}
+        for pair, entry in list(self.asked.items()):
+            if entry.neighbour not in neighbours:
+                del self.asked[pair]
+                self._drop(entry)
 
     def moved(self) -> bool:
         """Whether the entries that apply have changed since the last call."""
@@ -87,22 +119,32 @@ class BindingEntries:
     def add(self, entry: Entry) -> bool:
         """Adds an entry, which is stored; False if it exists. Raises ConfigError."""
         entry.validate()
-        key = entry.topic, entry.neighbour
-        own = self._own()
-        present = next((one for one in own if (one.topic, one.neighbour) == key), None)
+        pair, config = _pair(entry), self._config
+        own = self._own(config)
+        present = next((one for one in own.entries if _pair(one) == pair), None)
         if present == entry:
             return False
-        if present is not None:
+        if present is not None or pair in own.left_out:
             raise ConfigError(f"topic {entry.topic!r} goes to {entry.neighbour!r} in another way; remove that first")
-        check_entries((*own, entry), self._config.name, self._neighbours_named, self._remotes_named)
-        self.created[key] = entry
+        neighbours = {neighbour.name for neighbour in config.neighbours}
+        check_entries((*own.entries, entry), config.name, neighbours, {remote.name for remote in config.remotes})
+        self.created[pair] = entry
         self._put(entry)
         return True
 
+    def removable(self, topic: str, neighbour: str) -> Entry | None:
+        """The entry that `remove` removes: one that a request created, whether it applies or not, but not one in whose
+        place that of the file applies; or, if there is none, that which the neighbour asks for."""
+        pair = topic, neighbour
+        if pair in self.created and pair not in {_pair(entry) for entry in self._config.federation}:
+            return self.created[pair]
+        return self.asked.get(pair)
+
     def remove(self, topic: str, neighbour: str) -> None:
-        """Removes an entry that a request created, or, if there is none, that the neighbour asks for."""
-        key = topic, neighbour
-        entry = self.created.pop(key, None) or self.asked.pop(key)
+        """Removes the entry that is `removable`."""
+        entry = self.removable(topic, neighbour)
+        assert entry is not None, "somebody has looked"
+        del (self.asked if entry.asked else self.created)[topic, neighbour]
         self._drop(entry)
 
     def ask(self, neighbour: str, asks: Iterable[Ask]) -> None:
@@ -131,3 +173,7 @@ class BindingEntries:
         turn.batch.puts.pop(place, None)
         turn.batch.deletes[:] = [each for each in turn.batch.deletes if each != place]
         return place
+
+
+def _pair(entry: Entry) -> Pair:
+    return entry.topic, entry.neighbour

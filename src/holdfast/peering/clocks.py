@@ -11,7 +11,7 @@ from typing import Any, Final, TypeGuard
 
 from holdfast.amqp.wire.types import Ulong
 from holdfast.engine.clock import Clock
-from holdfast.peers.neighbours.session_port import Hears, Session
+from holdfast.peers.neighbours.session_port import ControlHandlers, Session
 from holdfast.schema import is_whole_within
 
 SAMPLES: Final = 8
@@ -63,7 +63,7 @@ class Clocks:
         self.offsets: dict[str, Offset] = {}
         self.due_at: float | None = clock.now
         """When the next question is due; read in every turn, so it is computed only after a question."""
-        self.hears: Hears = {ASK: self._hear_ask, ANSWER: self._hear_answer}
+        self.hears: ControlHandlers = {ASK: self._on_ask, ANSWER: self._on_answer}
 
     def established(self) -> None:
         """A session is up: that neighbour may be asked."""
@@ -95,13 +95,13 @@ class Clocks:
     def next_deadline(self) -> float | None:
         return self.due_at
 
-    def _hear_ask(self, neighbour: Session, fields: dict[Any, Any]) -> None:
+    def _on_ask(self, neighbour: Session, fields: dict[Any, Any]) -> None:
         number, sent_ms = fields.get("number"), fields.get("sent")
         if _is_time(number) and _is_time(sent_ms):
             ours = Ulong(self._clock.wall_ms)  # one moment: the turn that hears also answers; others may wait
             neighbour.send({"kind": ANSWER, "number": number, "sent": sent_ms, "heard": ours, "answered": ours})
 
-    def _hear_answer(self, neighbour: Session, fields: dict[Any, Any]) -> None:
+    def _on_answer(self, neighbour: Session, fields: dict[Any, Any]) -> None:
         known = self.offsets.get(neighbour.name)
         heard, answered = fields.get("heard"), fields.get("answered")
         number, sent = fields.get("number"), fields.get("sent")

@@ -1,6 +1,7 @@
 """The AMQP engines of connections that this node dials, to neighbours and to remotes.
 
-Rules of this file: a neighbour is told what nodes tell each other in their open; a remote gets the open of any client.
+Rules of this file: a neighbour is told what nodes tell each other in their open; a remote gets the open of any client,
+and has the bounds of one.
 """
 
 from collections.abc import Callable
@@ -9,6 +10,7 @@ from uuid import UUID
 
 from holdfast.amqp import connection as amqp
 from holdfast.amqp.connection import Partials
+from holdfast.amqp.effort import ATTACH
 from holdfast.amqp.login.mechanisms import mechanisms_for
 from holdfast.amqp.wire.types import Symbol, Ulong
 from holdfast.engine import events
@@ -41,6 +43,17 @@ def bounds(config: NodeConfig) -> dict[str, Any]:
         "terms_bytes_max": limits.terms_bytes_max,
         "name_bytes_max": limits.name_bytes_max,
         "runs": True,
+    }
+
+
+def bounds_of_strangers(config: NodeConfig) -> dict[str, Any]:
+    """The settings of connections to clients and remotes, beside `bounds`."""
+    limits = config.limits
+    return {
+        "handshake_time_out_s": limits.handshake_time_out_s,
+        "peer_idle_time_out_min_s": limits.peer_idle_time_out_min_s,
+        "effort_per_s": limits.attaches_per_s * ATTACH,
+        "effort_burst": limits.attaches_burst * ATTACH,
     }
 
 
@@ -78,7 +91,14 @@ class DialledEngines:
     def of_remote(self, event: events.ConnectionOpened, config: RemoteConfig) -> amqp.Connection:
         """The engine of a connection to a remote."""
         hostname, idle_s = config.hostname or host_of(config.remote), self._config.limits.idle_time_out_s
-        return self._engine(event, config, hostname=hostname, properties=PRODUCT, idle_time_out_s=idle_s)
+        return self._engine(
+            event,
+            config,
+            hostname=hostname,
+            properties=PRODUCT,
+            idle_time_out_s=idle_s,
+            **bounds_of_strangers(self._config),
+        )
 
     def _engine(
         self, event: events.ConnectionOpened, config: NeighbourConfig | RemoteConfig, **rest: Any

@@ -13,7 +13,6 @@ from uuid import UUID
 
 from holdfast.amqp import connection as amqp
 from holdfast.amqp.connection import Partials
-from holdfast.amqp.effort import ATTACH
 from holdfast.amqp.login.mechanisms import ANONYMOUS
 from holdfast.amqp.wire import conditions
 from holdfast.amqp.wire.extensions import ANONYMOUS_RELAY, DELAYED_DELIVERY, SHARED_SUBSCRIPTIONS, TOPIC_PREFIX_KEY
@@ -24,7 +23,7 @@ from holdfast.broker.entries.host_names import DEFAULT_HOST, HostedName, hosted
 from holdfast.engine import events
 from holdfast.engine.clock import Clock
 from holdfast.names import NAME_BYTES_MAX
-from holdfast.peering.dialled_engines import DialledEngines, bounds, properties
+from holdfast.peering.dialled_engines import DialledEngines, bounds, bounds_of_strangers, properties
 from holdfast.peers.accounts import Accounts
 from holdfast.peers.audit import OK, Audit
 from holdfast.peers.connections import Connections, Deliver
@@ -157,19 +156,15 @@ class Doors:
 
     def _accepted_engine(self, event: events.ConnectionOpened) -> amqp.Connection:
         """The engine of an accepted connection, of a client or a neighbour."""
-        limits = self._config.limits
         mechanisms = self.entrance.mechanisms(event)
         hold_s = min((item.hold_time_s for item in self._config.neighbours), default=3.0)
         settings = amqp.Settings(
             **bounds(self._config),
+            **bounds_of_strangers(self._config),
             offered_capabilities=(features.CUSTODY, ANONYMOUS_RELAY, SHARED_SUBSCRIPTIONS, DELAYED_DELIVERY),
             properties=properties(self._store(), hold_s) | {TOPIC_PREFIX_KEY: TOPIC_PREFIX},
             answer_open=lambda theirs, ours: self._answer_open(event.connection, theirs, ours),
-            idle_time_out_s=limits.idle_time_out_s,
-            handshake_time_out_s=limits.handshake_time_out_s,
-            peer_idle_time_out_min_s=limits.peer_idle_time_out_min_s,
-            effort_per_s=limits.attaches_per_s * ATTACH,
-            effort_burst=limits.attaches_burst * ATTACH,
+            idle_time_out_s=self._config.limits.idle_time_out_s,
             sasl_required=ANONYMOUS not in mechanisms,
             mechanisms=mechanisms,
             nonce=self.entrance.nonce(event),

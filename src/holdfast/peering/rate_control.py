@@ -99,7 +99,7 @@ class RateControl:
         self._numbers = {destination: self._next_number(destination) for destination in self.pacers}
         self._allowances = Allowances(clock, per_s=HEARD_PER_S, burst=HEARD_PER_S)
         """By neighbour, of messages."""
-        kinds.add({LOAD: self._hear_load, PACE: self._hear_pace})
+        kinds.add({LOAD: self._on_load, PACE: self._on_pace})
 
     # ------------------------------------------------------------------------------------------------ as a client
 
@@ -232,7 +232,7 @@ class RateControl:
 
     # ------------------------------------------------------------------------------------------------ hearing
 
-    def _hear_load(self, session: Session, fields: dict[Any, Any]) -> None:
+    def _on_load(self, session: Session, fields: dict[Any, Any]) -> None:
         report = read_report(fields)
         if report is None:
             session.drop("invalid message `load` of pacing")
@@ -243,7 +243,7 @@ class RateControl:
         elif self.root is not None:
             self.root.groups.receive(self._clock.now, report)
 
-    def _hear_pace(self, session: Session, fields: dict[Any, Any]) -> None:
+    def _on_pace(self, session: Session, fields: dict[Any, Any]) -> None:
         pace = read_pace(fields)
         if pace is None:
             session.drop("invalid message `pace` of pacing")

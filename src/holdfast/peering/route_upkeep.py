@@ -14,7 +14,7 @@ from holdfast.engine.clock import Clock
 from holdfast.engine.log import Log
 from holdfast.errors import ConfigError
 from holdfast.names import check_name
-from holdfast.peers.neighbours.session_port import Hears, Session
+from holdfast.peers.neighbours.session_port import ControlHandlers, Session
 from holdfast.routing.linkstate import LinkStates
 from holdfast.routing.paths import Path
 from holdfast.routing.records import VERSION_END
@@ -86,9 +86,9 @@ class Upkeep:
         """By neighbour, messages that wait for credit, by kind and node: `records_max` at most."""
 
     @property
-    def hears(self) -> Hears:
+    def hears(self) -> ControlHandlers:
         """The handlers of its control messages, by kind."""
-        return {"digest": self._hear_digest, "reset": self._hear_reset, "forget": self._hear_forget}
+        return {"digest": self._on_digest, "reset": self._on_reset, "forget": self._on_forget}
 
     # ------------------------------------------------------------------------------------------------ time
 
@@ -150,14 +150,14 @@ class Upkeep:
 
     # ------------------------------------------------------------------------------------------------ hearing
 
-    def _hear_digest(self, neighbour: Session, fields: dict[Any, Any]) -> None:
+    def _on_digest(self, neighbour: Session, fields: dict[Any, Any]) -> None:
         """The digest of the neighbour's table. If ours differs, both exchange summaries."""
         digest = fields.get("digest")
         routes = self.routes
         if is_whole_within(digest, 0, VERSION_END) and digest != self.states.digest:
             routes.compare_with(neighbour.name)
 
-    def _hear_reset(self, neighbour: Session, fields: dict[Any, Any]) -> None:
+    def _on_reset(self, neighbour: Session, fields: dict[Any, Any]) -> None:
         """Handles `reset`: a node's version reached its highest value, and the node starts again from its clock. A
         reset of an unknown node is not passed on, so that made-up names are not flooded."""
         name = self._node_in(neighbour, fields)
@@ -170,7 +170,7 @@ class Upkeep:
             self._pass_on({"kind": "reset", "node": name}, neighbour.name)
             self.routes.wake()
 
-    def _hear_forget(self, neighbour: Session, fields: dict[Any, Any]) -> None:
+    def _on_forget(self, neighbour: Session, fields: dict[Any, Any]) -> None:
         """Handles `forget`: removes the node from the table, unless it is reachable or configured here."""
         name = self._node_in(neighbour, fields)
         version = fields.get("version")

@@ -136,10 +136,10 @@ class Routes:
         """Answers of the last ASK_S, with the recipient and the time; the oldest first."""
         self._logged_at: dict[str, float] = {}
         self._hears = {
-            "links": self._hear_links,
-            "known": self._hear_known,
-            "heartbeat": self._hear_heartbeat,
-            "resync": self._hear_resync,
+            "links": self._on_links,
+            "known": self._on_known,
+            "heartbeat": self._on_heartbeat,
+            "resync": self._on_resync,
         }
         self._computed: Callable[[], None] = lambda: None
         self.upkeep = Upkeep(self, clock, rng, log, neighbours, nodes_left)
@@ -201,7 +201,7 @@ class Routes:
         self.states.up(name)
         self._untold[name] = False
         for fields in self._early.pop(name, ()):
-            self._hear_known(neighbour, fields)
+            self._on_known(neighbour, fields)
         self.unsure.pop(name, None)
         if name in self.costs and not self._disk.takes_nothing:
             self.up[name] = None
@@ -417,7 +417,7 @@ class Routes:
         }
         self._neighbours[self.paths[self.acting].next_hop].send(fields)
 
-    def _hear_heartbeat(self, neighbour: Session, fields: dict[Any, Any]) -> None:
+    def _on_heartbeat(self, neighbour: Session, fields: dict[Any, Any]) -> None:
         trace = read_names(fields.get("trace"), TRACE_MAX)
         origin, target, digest = fields.get("from"), fields.get("to"), fields.get("digest")
         if (
@@ -494,7 +494,7 @@ class Routes:
             self.states.forget(neighbour)
             self.wake()
 
-    def _hear_resync(self, neighbour: Session, fields: dict[Any, Any]) -> None:
+    def _on_resync(self, neighbour: Session, fields: dict[Any, Any]) -> None:
         trace = read_names(fields.get("trace"), TRACE_MAX)
         name = fields.get("node")
         if not trace or not isinstance(name, str):
@@ -506,7 +506,7 @@ class Routes:
         if name != self.name:
             self._resync(str(name), trace)
 
-    def _hear_links(self, neighbour: Session, fields: dict[Any, Any]) -> None:
+    def _on_links(self, neighbour: Session, fields: dict[Any, Any]) -> None:
         rows = fields.get("rows")
         if not isinstance(rows, list):
             self.malformed(neighbour.name, "invalid link states; expected a list of rows")
@@ -514,7 +514,7 @@ class Routes:
         self.states.receive(neighbour.name, rows)
         self.wake()
 
-    def _hear_known(self, neighbour: Session, fields: dict[Any, Any]) -> None:
+    def _on_known(self, neighbour: Session, fields: dict[Any, Any]) -> None:
         rows = fields.get("rows")
         if not isinstance(rows, list):
             self.malformed(neighbour.name, "invalid summary; expected a list of rows")

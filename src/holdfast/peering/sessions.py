@@ -17,6 +17,7 @@ from holdfast.amqp.wire.types import Symbol, Ulong
 from holdfast.custody.hop.links import control_session
 from holdfast.custody.hop.next_hop import NextHop
 from holdfast.engine import events
+from holdfast.engine.back_off import jittered_s
 from holdfast.peering import control
 from holdfast.peering.control import CONTROL_ADDRESS, ControlSender
 from holdfast.peering.liveness import FALSE_ALARM_S, MISSES_MAX, Liveness, ProbeAction
@@ -304,10 +305,8 @@ class Neighbour:
     def _dial_later(self) -> None:
         if self.config.remote is None or self._parts.is_stopping():
             return
-        first, longest = RETRY_S
-        delay = min(longest, first * 2.0 ** min(self.attempts, 10))
+        self.dial_at = self.clock.now + jittered_s(RETRY_S, self.attempts, self._parts.rng)
         self.attempts += 1
-        self.dial_at = self.clock.now + delay * self._parts.rng.uniform(0.5, 1.0)
 
     def network_changed(self) -> None:
         """A carrier, an address or a route came or went: dials again, or probes the session at once. A connect in
@@ -555,7 +554,7 @@ class Neighbour:
     def hear_probe(self, number: int, version: int) -> None:
         if self.control is not None:
             self.control.answer(number)
-        self._hear_version(version)
+        self._on_version(version)
 
     def hear_echo(self, number: int) -> None:
         self.liveness.echo(number, self.clock.now)
@@ -564,7 +563,7 @@ class Neighbour:
         """Handles a control message. An unknown kind comes from a newer version, and is ignored."""
         kind = fields.get("kind")
         if kind in ("hello", "table"):
-            self._hear_version(fields.get("version"))
+            self._on_version(fields.get("version"))
         if kind == "probe" or kind == "echo":
             number = fields.get("number")
             if is_whole_within(number, 0, 2**64):
@@ -575,11 +574,11 @@ class Neighbour:
         elif kind in ("hello", "marks"):
             self.hop.hear_marks(fields.get("marks"))
             if kind == "hello":
-                self._hear_hello(fields)
+                self._on_hello(fields)
         elif isinstance(kind, str) and (hears := self._parts.kinds.get(str(kind))) is not None:
             hears(self, fields)
 
-    def _hear_hello(self, fields: dict[Any, Any]) -> None:
+    def _on_hello(self, fields: dict[Any, Any]) -> None:
         store, process, dial = fields.get("store"), fields.get("process"), fields.get("dial")
         if isinstance(store, UUID):
             self._parts.stores.heard(self.name, store)
@@ -594,7 +593,7 @@ class Neighbour:
         self.heard_hello = True
         self._maybe_established()
 
-    def _hear_version(self, version: object) -> None:
+    def _on_version(self, version: object) -> None:
         if is_whole(version) and version != self.version:
             self.version = int(version)
             self._parts.forwarding.version_heard(self.hop)

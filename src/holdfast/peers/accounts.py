@@ -39,9 +39,8 @@ class Accounts:
         has_file: bool,
     ) -> None:
         """`has_file`: whether there is a file of users; until it was read it has no users."""
-        self._configured: dict[HostedName, tuple[str | None, str | None]] = {}
-        """By user of the node's own file: the password, and the name in the certificate."""
         self._users: dict[HostedName, str] = {}
+        self._certificates: dict[HostedName, str] = {}
         self._neighbours: dict[HostedName, str] = {}
         self.checks = Checks(clock)
         self.nobody = Kept(nobody(), self.checks) if has_file else None
@@ -56,25 +55,38 @@ class Accounts:
         return name in self.known
 
     def configure(self, users: Sequence[UserConfig], neighbours: Iterable[NeighbourConfig]) -> list[HostedName]:
-        """Sets the users of the node's own file; returns former users that were removed or log in in another way."""
-        before = self._configured
-        self._configured = {user.key: (user.password, user.certificate) for user in users}
+        """Sets the users and neighbours of the node's own file; returns the former users that were removed or log in in
+        another way."""
+        before = self._logins()
         self._users = {user.key: user.password for user in users if user.password is not None}
+        self._certificates = {user.key: user.certificate for user in users if user.certificate is not None}
         self._neighbours = {
             hosted(DEFAULT_HOST, item.user): item.password for item in neighbours if item.user and item.password
         }
         self.has_users = bool(users) or self.has_file
         self._know()
-        return [key for key, shows in before.items() if self._configured.get(key) != shows]
+        return self._changed(before)
 
     def change(self, stored: Iterable[StoredUser], seed: bytes = b"") -> list[HostedName]:
         """Sets the users of the file of users; returns former users that were removed or have another password. `seed`:
         the file's, for derived salts and keys; b"" for a secret of this process."""
-        before = self._stored
+        before, kept = self._logins(), self._stored
         self._seed = seed
-        self._stored = {user.key: self._kept(before.get(user.key), user.credential) for user in stored}
+        self._stored = {user.key: self._kept(kept.get(user.key), user.credential) for user in stored}
         self._know()
-        return [key for key, kept in before.items() if not self._is_own(key) and self._stored.get(key) is not kept]
+        return self._changed(before)
+
+    def _logins(self) -> dict[HostedName, tuple[object, str | None]]:
+        """By user: what its password is compared with, and the name in its certificate. The password of a neighbour
+        counts as much as a user's, because anybody who has it can log in."""
+        passwords = {**self._stored, **self._neighbours, **self._users}
+        certificates = self._certificates
+        return {key: (passwords.get(key), certificates.get(key)) for key in {**passwords, **certificates}}
+
+    def _changed(self, before: Mapping[HostedName, object]) -> list[HostedName]:
+        """The former users that are none any more, or log in in another way."""
+        now = self._logins()
+        return [key for key, login in before.items() if now.get(key) != login]
 
     def _is_own(self, name: HostedName) -> bool:
         """Whether the node's own file has that user."""

@@ -29,9 +29,9 @@ def answer_open(
         if (
             other is None
             or other is theirs
+            or other.container_id != theirs.container_id  # nothing is called for the other clients
             or peer.host != host
             or peer.who != who
-            or other.container_id != theirs.container_id
             or not peer.amqp.usable
         ):
             continue

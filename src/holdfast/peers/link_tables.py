@@ -118,6 +118,11 @@ class LinkTables:
         self.refills.update(self.waiting_for_space)
         self.waiting_for_space.clear()
 
+    def all_may_go_on(self) -> None:
+        """As `room_may_be_back`; links of neighbours with messages that wait for anything else try again too."""
+        self.room_may_be_back()
+        self.refills.update(dict.fromkeys(link for link in self.parked_receivers if link.parked))
+
     def draining(self, link: Drained) -> None:
         if link.link.drain:
             self.drains[link] = None

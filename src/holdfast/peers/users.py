@@ -42,19 +42,17 @@ class Users:
         limits, waking = config.limits, self.waking
         self.anonymous = Use(ANONYMOUS, ANONYMOUS, limits, None, now, waking)
         self.by_name = {user.key: Use("user", user.name, limits, user, now, waking) for user in config.users}
-        self.neighbours = {
-            neighbour.name: Use("neighbour", neighbour.name, limits, None, now, waking)
-            for neighbour in config.neighbours
-        }
+        self.neighbours: dict[str, Use] = {}
         """Of neighbours and remotes."""
+        self._gone: Counter[str] = Counter()
+        """What users and neighbours that were removed had counted."""
+        self.reach(config)
         self.waiting: dict[Requesting, Use] = {}
         """Links with requests whose user's time has not come."""
         self.granted: dict[Requesting, None] = {}
         """Links that have waited, and of which one request is carried out next."""
         self.uses: dict[Use, dict[Requesting, None]] = {}
         """By user with waiting requests: the links whose requests are not due yet, the next one first."""
-        self._gone: Counter[str] = Counter()
-        """What users and neighbours that were removed had counted."""
         self._unsettled: list[Callable[[], Iterable[tuple[Use | None, int]]]] = []
         links.wait_in("requests of users", lambda: self.waiting)
         links.wait_in("requests granted", lambda: self.granted)
@@ -86,16 +84,17 @@ class Users:
     def _add(self, user: UserConfig) -> None:
         self.by_name[user.key] = Use("user", user.name, self._limits, user, self._clock.now, self.waking)
 
-    def add_neighbour(self, name: str, kind: str = "neighbour") -> None:
-        """Adds a neighbour, or a remote."""
-        use = Use(kind, name, self._limits, None, self._clock.now, self.waking)
-        self.neighbours.setdefault(name, use)
-
-    def remove_neighbour(self, name: str) -> None:
-        """Removes a neighbour or remote that has no connection."""
-        use = self.neighbours.pop(name, None)
-        if use is not None:
-            self._forget_use(use)
+    def reach(self, config: NodeConfig) -> None:
+        """Sets the neighbours and remotes. One that is neither any more, or the other of the two, has no connection."""
+        kinds = dict.fromkeys([item.name for item in config.neighbours], "neighbour")
+        kinds |= dict.fromkeys([item.name for item in config.remotes], "remote")
+        for name, use in list(self.neighbours.items()):
+            if kinds.get(name) != use.kind:
+                del self.neighbours[name]
+                self._forget_use(use)
+        for name, kind in kinds.items():
+            if name not in self.neighbours:
+                self.neighbours[name] = Use(kind, name, self._limits, None, self._clock.now, self.waking)
 
     def _forget_use(self, use: Use) -> None:
         self.waking.pop(use, None)

@@ -20,7 +20,7 @@ from holdfast.custody.forwarding import Forwarding
 from holdfast.custody.names.identity import Identities
 from holdfast.endpoints.addresses.remote_queues import RemoteQueues
 from holdfast.endpoints.drains import has_something
-from holdfast.endpoints.spreading import Spreading
+from holdfast.endpoints.spreading import NOWHERE, Spreading
 from holdfast.engine.clock import Clock
 from holdfast.engine.effects import Effect
 from holdfast.engine.outbox import Outbox
@@ -48,6 +48,8 @@ ASKED_MAX: Final = 4_096
 LINKS_BYTES: Final = annotate.LINK_ID_BYTES * annotate.LINKS_MAX + 64
 """Bytes that a message's annotations may have beyond their bound, for the links that it passed."""
 
+BEYOND_S: Final = 1.0
+"""After this time a message whose copies found no room is looked at again: it may not have to go there any more."""
 
 CLOSED_COUNT: Final = 256
 """The maximum number of expired windows that one turn ends for one link."""
@@ -99,11 +101,14 @@ class Handing:
         if link.dead_needs and not parts.dead_lettering.has_room_for_dead_letter(link.dead_needs):
             parts.links.wait_for_room(link)
             return 0
-        if target.config.durable and (parts.disk.takes_nothing or not self._fits_disk(link.needs)):
+        if target.config.durable and (parts.disk.takes_nothing or not self._fits_disk(link.disk_needs)):
             parts.links.wait_for_room(link)
             return 0
         most = TAKEN_COUNT
         if isinstance(target, Topic):
+            if parts.spreading.learns(target) or self._waits_beyond(link):
+                parts.links.wait_for_room(link)
+                return 0
             most = max(1, min(most, ASKED_MAX // max(1, target.asked_most)))
         room = target.room(most) if not link.needs or target.fits(link.needs) else 0
         link.starved = not room
@@ -116,6 +121,17 @@ class Handing:
         self._parts.memory.waiting.pop(link, None)
         self._parts.links.waiting_for_space.pop(link, None)
         self._parts.links.refills.pop(link, None)
+        link.beyond = None
+
+    def _waits_beyond(self, link: QueueLink) -> bool:
+        """Whether another node's queue has no room yet for a copy of what the link brings. It is asked again after each
+        commit: what leaves that queue is in one."""
+        if link.beyond is None:
+            return False
+        queue, until = link.beyond
+        if queue.fits(link.needs) or not self._parts.catalog.has(queue) or self._parts.clock.now >= until:
+            link.beyond = None
+        return link.beyond is not None
 
     def _fits_disk(self, size: int) -> bool:
         return not size or self._parts.room.has(size + ENTRY_OVERHEAD)
@@ -134,7 +150,7 @@ class Handing:
         turn.decided.append(effect)
         turn.changes += 1
         cursor.queue.work.urgent = True
-        link.needs = link.dead_needs = 0
+        link.needs = link.disk_needs = link.dead_needs = 0
         target = link.target
         for sequence, value in taken:
             if target is None or not self._hand_one(link, target, moving, value):
@@ -187,7 +203,7 @@ class Handing:
             return False
         gathered = Gathered(link.windows)
         moving = Moving([], gathered=gathered)
-        link.needs = link.dead_needs = 0
+        link.needs = link.disk_needs = link.dead_needs = 0
         self._end_windows(link, target, moving, gathered, known_ms)
         if not gathered.changes:
             return False
@@ -263,22 +279,20 @@ class Handing:
             target.reserved += 1
             target.reserved_bytes += size
             return True
-        if not self._fits_disk(len(found)):
-            link.needs = len(found)
+        branches = parts.spreading.branches(target, found) if isinstance(target, Topic) else NOWHERE
+        needed = len(found) + (len(found) + ENTRY_OVERHEAD) * len(branches)
+        if not self._fits_disk(needed):
+            link.disk_needs = needed
             parts.links.wait_for_room(link)
             return False
-        if isinstance(target, Topic):
-            branches = parts.spreading.branches(target, found)
-            if branches and (
-                parts.spreading.full(branches, size) is not None
-                or not self._fits_disk(len(found) * (1 + len(branches)))
-            ):
-                link.needs = len(found)
+        if isinstance(target, Topic):  # listeners get it once it is stored
+            full_queue = parts.spreading.full(branches, size)
+            if full_queue is not None:
+                link.needs, link.beyond = size, (full_queue, parts.clock.now + BEYOND_S)
                 parts.links.wait_for_room(link)
                 return False
             parts.spreading.spread(target, branches, found)
-            sequence = target.store(found, size)
-            moving.posts.append((found, size))
+            sequence = target.append_now(found, size)
         else:
             if link.node is not None:
                 identity = parts.identities.next(link.node)
@@ -354,10 +368,7 @@ class Handing:
         while moving.posts:
             value, size = moving.posts[0]
             if target is not None and self._parts.catalog.has(target):
-                if isinstance(target, Topic):
-                    target.tell(value, size)
-                else:
-                    target.append(value, size)
+                target.append(value, size)
             self._drop_post(moving)
 
     @staticmethod

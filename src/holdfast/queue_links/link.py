@@ -27,8 +27,8 @@ step costs as much again."""
 @dataclass(slots=True, eq=False)
 class Moving:
     """What a turn does for a link. `sequences`: the source's entries that it holds; `left`: those of them that leave;
-    `posts`: (value, size) for a target in memory, or a topic's listeners, once the turn is stored; `reserved_in`: the
-    queue in memory that keeps room for them; `dead`: how many became dead letters; `passed`: how many were put into the
+    `posts`: (value, size) for a target in memory, once the turn is stored; `reserved_in`: that queue, which keeps room
+    for them; `dead`: how many became dead letters; `passed`: how many were put into the
     target; `dropped`: how many ended in a step; `gathered`: changes of the windows of steps."""
 
     sequences: list[int]
@@ -88,8 +88,13 @@ class QueueLink:
         self.moving: Moving | None = None
         self.needs = 0
         """The size of an entry for which there was no room."""
+        self.disk_needs = 0
+        """The bytes of it, and of its copies for other nodes, for which the disk had no room."""
         self.dead_needs = 0
         """The same for an entry that is to become a dead letter, whatever the target."""
+        self.beyond: tuple[Queue, float] | None = None
+        """The queue of another node or remote without room for a copy of what the link brings to its topic, and until
+        when the link waits for it."""
         self.starved = False
         """The link waits for room in its target."""
         self.moved_total = self.dead_total = self.dropped_total = 0

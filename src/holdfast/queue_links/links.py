@@ -4,7 +4,7 @@ Rules of this file: a link is one row of table `node`. A row of a configured lin
 not have the link any more. A deleted link ends when it holds nothing.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sized
 from operator import attrgetter
 from random import Random
 from typing import Any, Final
@@ -17,14 +17,13 @@ from holdfast.broker.queue import Queue
 from holdfast.broker.stored import records
 from holdfast.broker.stored.records import QueueLinkRecord
 from holdfast.errors import ConfigError
-from holdfast.queue_links.ends import LinkEnds
+from holdfast.queue_links.ends import LinkEnds, MayLeave, Plan
 from holdfast.queue_links.handing import Handed, Handing, HandingParts
 from holdfast.queue_links.leftovers import Leftovers
 from holdfast.queue_links.link import QueueLink
 from holdfast.queue_links.selecting import LinkSelector
 from holdfast.settings.queues import LinkConfig
 from holdfast.state.tables import Tables
-from holdfast.steps import parsing
 from holdfast.steps.windows import Windows
 
 LINKS_MAX: Final = 256
@@ -44,15 +43,17 @@ class QueueLinks:
     this turn; `windowed`: those whose steps have windows, each with whether some are over and have to wait."""
 
     def __init__(
-        self, parts: HandingParts, store: Tables, rng: Random, *, is_stopping: Callable[[], bool], run: Run
-    ) -> None:
-        """`run`: runs a link's work, so that a failure only pauses that link."""
+        self, parts: HandingParts, store: Tables, rng: Random, *,
+        is_stopping: Callable[[], bool], run: Run, rests: Callable[[object], bool],
+    ) -> None:  # fmt: skip
+        """`run`: runs a link's work, so that a failure only pauses that link; `rests`: whether it is paused."""
         self._parts = parts
         self._run = run
         self._config = parts.config
         self._catalog = parts.catalog
         self._rng = rng
         self._is_stopping = is_stopping
+        self._rests = rests
         self._handing = Handing(parts, store)
         self._ends = LinkEnds(parts.config, parts.catalog, parts.forwarding, parts.remote_queues, store)
         self.leftovers = Leftovers(parts.turns, store)
@@ -91,31 +92,32 @@ class QueueLinks:
             self._forget_row(name)
         for name, config in wanted.items():
             row = stored.get(name)
-            link = self._add(config, None if row is None else row.link_id, is_created=name not in configured)
+            link = self._make(config, None if row is None else row.link_id, is_created=name not in configured)
             link.is_stopped = row is not None and row.is_stopped
             self._store(link)
         self.leftovers.keep_rest()
 
-    def _add(self, config: LinkConfig, link_id: bytes | None, *, is_created: bool) -> QueueLink:
-        """Adds a link, which takes messages from now on. ConfigError if it is not possible."""
-        config.validate()
-        where = f"link {config.name!r}"
-        if (found := len(self.of_host(config.vhost))) >= LINKS_MAX:
-            raise ConfigError(f"{where} cannot be made; there are {found} links, and the limit is {LINKS_MAX}")
-        selector = self._ends.selector(config, where)
-        steps = parsing.steps_of(config.steps, where)
-        is_stored = is_created and link_id is not None
-        # What can be refused is, before a queue is made on demand.
-        address = self._ends.address(config, where, is_stored=is_stored)
-        source = self._ends.source(config, where)
-        node, to, target = self._ends.target(config, where, source, address)
+    def _make(self, config: LinkConfig, link_id: bytes | None, *, is_created: bool) -> QueueLink:
+        """Makes a link, which takes messages from now on. ConfigError if it is not possible."""
+        self._check_count(config, self.of_host(config.vhost), 1)
+        plan = self._ends.plan(config, is_stored=is_created and link_id is not None)
+        self._ends.check_room(plan)
+        return self._add(plan, link_id, is_created=is_created)
+
+    def _check_count(self, config: LinkConfig, found: Sized, more: int) -> None:
+        if len(found) + more > LINKS_MAX:
+            text = f"there are {len(found)} links, and the limit is {LINKS_MAX}"
+            raise ConfigError(f"link {config.name!r} cannot be made; {text}")
+
+    def _add(self, plan: Plan, link_id: bytes | None, *, is_created: bool) -> QueueLink:
+        """Adds a link that can be made."""
+        config, target = plan.config, plan.target
         if link_id is None:
             link_id = self._rng.getrandbits(8 * LINK_ID_BYTES).to_bytes(LINK_ID_BYTES, "big")
-        selects = LinkSelector(link_id, selector)
-        cursor = source.shared if config.mode == "move" else self._ends.own_cursor(config, where, source)
+        selects, cursor = LinkSelector(link_id, plan.selector), self._ends.cursor(plan)
         link = QueueLink(
-            config, link_id, cursor, selects, node=node, to=to, is_created=is_created,
-            windows=Windows(steps, self._parts.memory.windows), room=self._room_for, took=self._took,
+            config, link_id, cursor, selects, node=plan.node, to=plan.to, is_created=is_created,
+            windows=Windows(plan.steps, self._parts.memory.windows), room=self._room_for, took=self._took,
         )  # fmt: skip
         self.by_name[config.key] = link
         if link.windows.ids:
@@ -154,34 +156,31 @@ class QueueLinks:
 
     # ------------------------------------------------------------------------------------------------ the file
 
-    def check(self, wanted: Iterable[LinkConfig]) -> None:
-        """Raises ConfigError if one of the new links cannot be made. Their queues exist."""
+    def check(self, wanted: Iterable[LinkConfig], may_leave: MayLeave) -> list[Plan]:
+        """How to make the links that are new among these, for `take_up`. Makes their queues if the node makes queues on
+        demand; ConfigError if one of the links cannot be made. `may_leave`: as it is going to be."""
         new = [config for config in wanted if not self._is_configured(config)]
+        plans: list[Plan] = []
         for config in new:
-            config.validate()
-            where = f"link {config.name!r}"
             if config.key in self.by_name:
-                raise ConfigError(f"{where} was made by a request, or has not ended yet; delete it first, or wait")
+                text = "was made by a request, or has not ended yet; delete it first, or wait"
+                raise ConfigError(f"link {config.name!r} {text}")
             mine = sum(other.vhost == config.vhost for other in new)
-            if (found := len(self.of_host(config.vhost))) + mine > LINKS_MAX:
-                raise ConfigError(f"{where} cannot be made; there are {found} links, and the limit is {LINKS_MAX}")
-            self._ends.selector(config, where)
-            address = self._ends.address(config, where, is_stored=False)
-            source = self._ends.source(config, where)
-            self._ends.target(config, where, source, address)
-            full = self._catalog.subscriptions_full(source) if config.mode == "copy" else None
-            if full is not None:
-                raise ConfigError(f"{where} cannot be made; {full}")
+            self._check_count(config, self.of_host(config.vhost), mine)
+            plan = self._ends.plan(config, may_leave=may_leave)
+            self._ends.check_room(plan, plans)
+            plans.append(plan)
+        return plans
 
-    def take_up(self, wanted: Iterable[LinkConfig]) -> None:
-        """Replaces the links of the file by these, which were checked."""
-        new = {config.key: config for config in wanted}
+    def take_up(self, wanted: Iterable[LinkConfig], plans: Iterable[Plan]) -> None:
+        """Replaces the links of the file by these. `plans`: what `check` has made of them."""
+        kept = {config.key for config in wanted}
         for link in list(self.by_name.values()):
-            if not link.is_created and not link.ended and link.config.key not in new:
+            if not link.is_created and not link.ended and link.config.key not in kept:
                 self.delete(link)
-        for config in new.values():
-            if not self._is_configured(config):
-                self._store(self._add(config, None, is_created=False))
+        for plan in plans:
+            if not self._is_configured(plan.config):
+                self._store(self._add(plan, None, is_created=False))
 
     def _is_configured(self, config: LinkConfig) -> bool:
         link = self.by_name.get(config.key)
@@ -191,7 +190,7 @@ class QueueLinks:
 
     def create(self, config: LinkConfig) -> QueueLink:
         """Creates a link with a new name. ConfigError if it is not possible."""
-        link = self._add(config, None, is_created=True)
+        link = self._make(config, None, is_created=True)
         self._store(link)
         return link
 
@@ -249,7 +248,7 @@ class QueueLinks:
     # ------------------------------------------------------------------------------------------------ turn
 
     def _room_for(self, link: QueueLink) -> int:
-        return 0 if self._is_stopping() else self._handing.room_for(link)
+        return 0 if self._is_stopping() or self._rests(link) else self._handing.room_for(link)
 
     def _took(self, link: QueueLink) -> None:
         self.pending[link] = None
@@ -380,7 +379,7 @@ class QueueLinks:
             return "stopped"
         if link.target is None:
             return "no route"
-        return "no room" if link.starved or link.needs or link.dead_needs else "running"
+        return "no room" if link.starved or link.needs or link.disk_needs or link.dead_needs else "running"
 
 
 def _of_record(key: HostedName, row: QueueLinkRecord) -> LinkConfig:

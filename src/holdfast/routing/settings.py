@@ -35,13 +35,13 @@ class RoutingConfig:
         """Raises ConfigError that names the key."""
         if self.cost not in COSTS:
             raise ConfigError(f"invalid value {self.cost!r} for routing cost; expected one of {', '.join(COSTS)}")
-        for key, (low, high) in _WITHIN.items():
+        for key, (low, high) in ROUTING_WITHIN.items():
             value = getattr(self, key)
             if not low <= value <= high:
                 raise ConfigError(f"invalid value {value!r} for routing {key}; expected {low:g} to {high:g}")
 
 
-_WITHIN: Final[dict[str, tuple[float, float]]] = {
+ROUTING_WITHIN: Final[dict[str, tuple[float, float]]] = {
     "heartbeat_s": (0.05, 3_600),
     "registration_s": (0, 3_600),
     "records_max": (1, 100_000),

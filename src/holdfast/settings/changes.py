@@ -41,7 +41,7 @@ def _of_topic(item: Any) -> str:
 
 
 def _of_subscription(item: Any) -> str:
-    return str(item.told)
+    return str(item.shown)
 
 
 _Items = Callable[[NodeConfig], Iterable[Any]]
@@ -70,7 +70,7 @@ LIVE: Final = frozenset(
 OF_TOPOLOGY: Final = frozenset(("topology", "roles"))
 """Fields that are applied where there is a topology before and after; else they wait, and the neighbours with them."""
 
-AT_START: Final[dict[str, str]] = {
+CORE_AT_START: Final[dict[str, str]] = {
     "name": "node name",
     "roles": "node roles",
     "neighbours": "[[neighbour]]",
@@ -116,7 +116,7 @@ def compare(before: NodeConfig, after: NodeConfig, *, routed: Set[str] = frozens
         if old == new or field.name in live:
             continue
         kept[field.name] = old
-        restart += limits_that_differ(old, new) if isinstance(new, Limits) else [AT_START[field.name]]
+        restart += limits_that_differ(old, new) if isinstance(new, Limits) else [CORE_AT_START[field.name]]
     kept["links"], waits = _links(before.links, after.links)
     restart += waits
     if "neighbours" not in kept:

@@ -9,142 +9,156 @@ from holdfast.units import MIB
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Bounds of a node; each is reached with one clear line, never with growth without end."""
+    """Bounds of a node. At each a peer that asks for more is refused with one clear line."""
 
     connections_max: int = 2_000
+    """Client connections at the same time. Neighbours can always connect."""
     address_connections_max: int = 1_500
     """Connections from one remote address."""
     reserved_connections_max: int = 64
-    """Connections past those two bounds that may still open, for neighbours; who is none is refused then. For one more
-    the oldest of them that has not opened goes."""
+    """Connections beyond these two limits that may still identify themselves as a neighbour; any other is refused. A
+    further one replaces the oldest that has not opened."""
     handshakes_max: int = 500
-    """Connections that have not opened yet; for one more the oldest of them goes."""
+    """Connections that have not finished login and open. A further one replaces the oldest."""
     handshake_time_out_s: float = 10.0
-    """What a peer has for header, login and open, and for its close once we closed."""
+    """For header, login and open, and for the answer to a close. Then the connection is dropped."""
     stream_bytes: int = MIB
-    """A delivery that grows past so many bytes is written as it comes, and never whole in memory."""
+    """A larger delivery is written in pieces as it arrives, and is never whole in memory."""
     streams_max: int = 256
-    """Deliveries beyond `stream_bytes` that may be on their way in or wait for room at once, the last quarter of them
-    from connections that have none; one more from a client is read and rejected, from a neighbour released."""
+    """Deliveries larger than `stream_bytes` that arrive or wait for room at the same time; the last quarter is for
+    connections that have none. A further one from a client is rejected, one from a neighbour released."""
     connection_unstored_bytes_max: int = 8 * MIB
-    """Bytes read from one connection that no commit has stored yet; beyond it is not read from for a while."""
+    """Bytes that were read from one connection and not committed yet. At this limit the node stops reading from it
+    until a commit is done."""
     unstored_bytes_max: int = 32 * MIB
-    """The same of all connections together."""
+    """The same for all connections together."""
     neighbours_unstored_bytes_max: int = 32 * MIB
-    """Beyond that, of neighbours' alone: their control traffic is read while clients are not."""
+    """Further bytes of the same kind, for neighbours only: their control traffic is read while clients are not."""
     unfinished_bytes_max: int = 16 * MIB
-    """Bytes held of deliveries that have not come whole; beyond, each is written as it comes, however small."""
+    """Bytes in memory of deliveries that have not arrived completely. Beyond this, they are written to disk as they
+    arrive, however small."""
     parked_bytes_max: int = 32 * MIB
-    """Bytes held of deliveries that wait for room in their queue, the first of them however large; beyond, one more is
-    released, or rejected where the disk is full."""
+    """Bytes in memory of deliveries that wait for room in a full queue; one may wait whatever its size. A further one
+    is released, or rejected if the disk is full."""
     idle_time_out_s: float = 60.0
     peer_idle_time_out_min_s: float = 0.1
-    """The shortest idle-time-out of a peer's that is kept: half of it is how often it wants an empty frame."""
+    """The shortest idle-time-out that a client may ask for. The node sends it an empty frame after half of that
+    time."""
     frame_bytes_max: int = 65_536
     nesting_max: int = 32
-    """Lists in lists, maps, arrays and descriptors, of what frames say; messages are passed on unread."""
+    """How deep lists, maps, arrays and descriptors may be nested in performatives. Messages are not decoded."""
     sessions_max: int = 256
-    """Sessions per connection."""
+    """AMQP sessions of one connection."""
     links_max: int = 4_096
-    """Links per connection."""
+    """Links of one connection."""
     session_links_max: int = 1_024
-    """Links of one session, as its begin says (AMQP's handle-max, which is one less)."""
+    """Links of one session, sent as handle-max (which is one less)."""
     incoming_unsettled_max: int = 262_144
-    """Deliveries of one session that wait for our outcome."""
+    """Deliveries in one session that the node has not settled yet."""
     partial_bytes_max: int = 128 * MIB
-    """Bytes held per connection of deliveries of which the last frame is still to come."""
+    """Bytes in memory of one connection's deliveries that have not arrived completely."""
     terms_bytes_max: int = 8 * MIB
-    """Memory per connection that a peer's open and attaches hold."""
+    """Bytes of memory, about, for one connection's open and for its attaches until their links are detached."""
     attaches_per_s: int = 1_000
-    """Work per connection, counted in attaches (amqp/effort.py); what is more waits."""
+    """Work that one connection may ask for in each second, counted in attaches (amqp/effort.py). If it asks for more,
+    the node stops reading from it for a while."""
     attaches_burst: int = 2_000
-    """The same that may come at once."""
+    """Attaches that may arrive at once."""
     output_bytes_max: int = 16 * MIB
-    """Bytes per connection of answers that were not read."""
+    """Bytes of answers that one connection has not read."""
     name_bytes_max: int = 16_384
-    """A container-id, a hostname, a link's name."""
+    """Bytes of a container-id, a hostname or a link name."""
     requests_max: int = 100
     """Requests to `$management` that one link may have under way."""
     request_bytes_max: int = 65_536
     log_lines_per_minute: int = 60
-    """Lines of one cause, for each neighbour, user and address; those left out are counted in the next one."""
+    """Log lines with the same cause; lines about different neighbours, users or addresses count separately. The next
+    line says how many were left out."""
     queues_max: int = 20_000
     subscriptions_max: int = 20_000
     queue_subscriptions_max: int = 1_000
     message_bytes_max: int = 8 * 1024 * MIB
     annotation_bytes_max: int = 65_536
-    """A message's annotations, which the node reads and keeps."""
+    """Bytes of a message's annotations, which the node reads and keeps."""
     login_failures_max: int = 10
-    """Failed logins from one address for one name that are answered at once; the next are looked at one by one."""
+    """Failed logins from one address with one name that are answered at once. Further tries wait."""
     login_retry_s: float = 1.0
-    """Seconds between these; as often one failure is forgiven."""
+    """Seconds between two such tries, and the time after which one failure is forgotten."""
     user_connections_max: int = 1_000
-    """Connections per user or neighbour; those without a name count as one user."""
+    """Connections of one user or neighbour; those without a user name count as one user."""
     user_links_max: int = 65_536
-    """Links per user or neighbour."""
+    """Links of one user or neighbour."""
     user_unsettled_bytes_max: int = 16 * 1024 * MIB
-    """Bytes per user or neighbour of messages that its consumers hold unsettled; beyond, they get no more."""
+    """Bytes of messages that one user's consumers hold unsettled. At this limit they get no messages until some are
+    settled."""
     user_requests_per_s: int = 2_000
-    """Requests to `$management` per user or neighbour; what is more waits."""
+    """Requests to `$management` of one user or neighbour in each second, and as many at once. Further ones wait."""
     memory_bytes_max: int = 512 * MIB
-    """Memory that may be held for all peers together: what each other limit bounds, for one purpose or connection."""
+    """Bytes of memory for all peers together, whatever the other limits allow."""
     memory_queue_bytes_max: int = 128 * MIB
-    """What the messages of all queues that are not durable may take in memory."""
+    """Bytes of memory for the messages of all queues with `durable = false`."""
     connection_request_bytes_max: int = 8 * MIB
-    """What requests of one connection to `$management` may hold until they are answered."""
+    """Bytes of one connection's unanswered requests to `$management`."""
     credit: int = 4_000
     """Deliveries that a producer's link may have under way."""
     cache_bytes: int = 8 * MIB
-    """Bodies held in memory for consumers that keep up, all queues together."""
+    """Bytes of message bodies that all queues together keep in memory for consumers that keep up."""
     unsettled_max: int = 5_000
     """Entries that one consumer link may hold unsettled."""
     excluded_max: int = 5_000
-    """Entries of its queue that one consumer link may have called undeliverable there; one more ends the link."""
+    """Entries of its queue that one consumer link may have declared undeliverable there. A further one ends the
+    link."""
     too_large_links_max: int = 5
-    """Consumer links that an entry larger than they take ends, before it becomes a dead letter."""
+    """Consumer links that an entry larger than they accept may end, before it becomes a dead letter."""
     commit_stall_s: float = 5.0
-    """After so long without an answer to a commit the disk counts as stalled: nothing is taken until it answers."""
+    """Seconds without an answer to a commit after which the disk counts as stalled. The node accepts nothing until it
+    answers."""
     ranges_max: int = 1_024
-    """Gaps kept for each origin or producer; at the bound what would make one more goes back, or is rejected."""
+    """Gaps that are kept for each origin or producer. A message that would make a further one is given back, or
+    rejected."""
     producers_max: int = 100_000
-    """Producer names kept; at the bound the one that was longest idle is forgotten."""
+    """Producer names that the node remembers. A further one replaces the name that was idle the longest."""
     origins_max: int = 100_000
-    """Stores whose messages came here in custody; at the bound those of one more go back."""
+    """Origins whose messages the node has received in custody. Messages of a further one are given back."""
     group_messages_max: int = 1_000
     """Messages of one transaction for one other node that are shown there together; more are shown one by one."""
     group_wait_s: float = 86_400.0
-    """Seconds that such messages wait for one of them that does not come; then they are shown without it."""
+    """Seconds that such messages wait at their destination for one of them that does not come; then they are shown
+    without it."""
     delayed_max: int = 100_000
-    """Messages that are not to be delivered yet; at the bound one more is rejected."""
+    """Messages that are not to be delivered yet. A further one is rejected."""
     neighbour_links_max: int = 2_000
-    """Custody links to one neighbour, one for each destination behind it; further destinations take turns. Of
-    `links_max` the neighbour's own need as many."""
+    """Custody links to one neighbour, one for each destination behind it; further destinations take turns. At most half
+    of `links_max`."""
     hop_in_doubt_max: int = 2_000
     """Transfers on one custody link that await their answer."""
     dynamic_nodes_max: int = 256
     """Dynamic nodes whose links one connection holds."""
     dynamic_bytes_max: int = 64 * MIB
-    """What the messages of all dynamic nodes together may take in memory; at the bound they are refused."""
+    """Bytes of memory for the messages of all dynamic nodes. At this limit their messages are refused."""
     resume_links_max: int = 10_000
-    """Links whose unsettled state is kept, attached or not; past it a link cannot be resumed."""
+    """Links whose unsettled state the node keeps, attached or not. A further link cannot be resumed."""
     resume_tags_max: int = 16_384
-    """Stored delivery-tags remembered of one producer's link: more than may be in doubt with a `credit` of 4,000."""
+    """Stored delivery-tags of one producer's link that are remembered: more than may be in doubt with a `credit` of
+    4,000."""
     transactions_max: int = 64
-    """Transactions that one connection may have open at once."""
+    """Transactions that one connection may have open."""
     transaction_operations_max: int = 10_000
-    """Messages that one transaction may send and take, together."""
+    """Messages that one transaction may send and settle together."""
     transaction_bytes_max: int = 8 * MIB
-    """Of the messages that one transaction sends or rejects; large ones are on disk, and do not count."""
+    """Bytes of the messages that one transaction sends, rejects or annotates; those above `stream_bytes` are on disk
+    and do not count."""
     transaction_s: float = 300.0
-    """Seconds after which a transaction that was not discharged is rolled back."""
+    """Seconds after which an open transaction is rolled back."""
     transactions_bytes_max: int = 64 * MIB
-    """What all open transactions may hold in memory together."""
+    """Bytes of memory for all open transactions together."""
     passed_max: int = 8_192
-    """Messages handed on to neighbours that are remembered, for `holdfast where`; about half a KiB each."""
+    """Forwarded messages that the node remembers for `holdfast where`, about 600 bytes each."""
     where_entries_max: int = 100_000
-    """Entries that one question after a message looks at."""
+    """Queue entries that one `holdfast where` looks at."""
     resume_s_max: float = 300.0
-    """Seconds that a link which was not closed may wait to be resumed, whatever its terminus asks for."""
+    """Seconds for which the node keeps a link that was not closed, so that it can be resumed. It limits what the link
+    asks for."""
 
     def validate(self) -> None:
         """Raises ConfigError that names the key."""
@@ -193,6 +207,7 @@ LIMITS_WITHIN: Final[dict[str, tuple[float, float]]] = {
     "group_wait_s": (1, 30 * 86_400),
     "transactions_bytes_max": (65_536, 2**40),
 }
-"""What Limits accept beyond "above 0": clients fail below; AMQP, the node's forms or a row of the store end above."""
+"""The ranges of limits that have one, besides "above 0": below the first number clients fail; above the second AMQP,
+the node's formats or a row of the store have no place."""
 
 DEFAULT_LIMITS: Final = Limits()

@@ -132,8 +132,8 @@ class NodeConfig:
             queue.validate()
         for number, subscription in enumerate(self.subscriptions):
             subscription.validate()
-            if subscription.told in (other.told for other in self.subscriptions[:number]):
-                raise ConfigError(f"subscription {subscription.told} is listed twice; list it once")
+            if subscription.shown in (other.shown for other in self.subscriptions[:number]):
+                raise ConfigError(f"subscription {subscription.shown} is listed twice; list it once")
         for link in self.links:
             link.validate()
         for trigger in self.triggers:
@@ -156,8 +156,12 @@ class NodeConfig:
         another queue."""
         if name.startswith("@"):
             return self.transmission(name[1:])
-        address, _, remote = name.rpartition("@")
-        return next((item.queue(address) for item in self.remotes if item.name == remote), None)
+        address, at, remote = name.rpartition("@")
+        return next((item.queue(address) for item in self.remotes if at and item.name == remote), None)
+
+    def may_leave(self, host: str) -> bool:
+        """Whether messages of that virtual host may cross to any neighbour."""
+        return not host or any(host in neighbour.hosts for neighbour in self.neighbours)
 
     @property
     def dialled(self) -> tuple[NeighbourConfig | RemoteConfig, ...]:

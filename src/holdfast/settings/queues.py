@@ -9,6 +9,7 @@ from holdfast.broker.entries.address import QUEUES_PREFIX, without_alias
 from holdfast.broker.entries.host_names import DEFAULT_HOST, InHost
 from holdfast.errors import ConfigError
 from holdfast.names import check_name
+from holdfast.schema import COUNT, FLAG, NUMBER, SECONDS, TEXT, Keys
 from holdfast.settings.checks import one_of, positive
 from holdfast.units import MIB
 
@@ -19,6 +20,21 @@ DELIVERIES_MAX_MOST: Final = 10_000
 """Bounds what is stored of the earlier lives of a node, for each cursor."""
 ORDER_WAIT_S_MAX: Final = 86_400 * 365
 KEEP_S_MAX: Final = 86_400 * 3_650
+
+QUEUE_KEYS: Final[Keys] = {
+    "bytes_max": COUNT,
+    "messages_max": COUNT,
+    "when_full": TEXT,
+    "order": TEXT,
+    "order_wait_s": NUMBER,
+    "durable": FLAG,
+    "deliveries_max": COUNT,
+    "priorities": FLAG,
+    "room_low": NUMBER,
+    "room_normal": NUMBER,
+    "room_quiet_s": SECONDS,
+}
+"""The settings of a queue, and of what kind each is: in the node's file, in requests and in its record."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,6 +17,9 @@ ADDRESSES_MAX: Final = 256
 """The maximum number of addresses at one remote to which messages are sent, and of those from which some are fetched:
 each is a link."""
 
+REMOTE_NAME_BYTES_MAX: Final = 199
+"""The maximum size of a remote's name, in UTF-8: with an address before it, it is the key of a queue."""
+
 FAR_ADDRESS_BYTES_MAX: Final = 1_024
 """The maximum size of an address at a remote, in UTF-8."""
 
@@ -70,7 +73,9 @@ class RemoteConfig:
 
     def validate(self) -> None:
         """Raises ConfigError that names the remote and the key."""
-        check_name(self.name)
+        if len(check_name(self.name).encode()) > REMOTE_NAME_BYTES_MAX:
+            text = f"invalid name {self.name[:60]!r} of a remote"
+            raise ConfigError(f"{text}; expected at most {REMOTE_NAME_BYTES_MAX} bytes")
         where = f"remote {self.name!r}"
         server_name_with(where, self.server_name, tls=self.tls)
         if self.hostname is not None:

@@ -29,13 +29,13 @@ class SubscriptionConfig:
         return NO_BOUNDS.changed({key: getattr(self, key) for key in keys})
 
     @property
-    def told(self) -> str:
+    def shown(self) -> str:
         """What it is called, for people."""
         return f"{shown(self.vhost, self.name)} of {self.topic!r}"
 
     def validate(self) -> None:
         """Raises ConfigError that names the entry and the key."""
-        where = f"subscription {self.told}"
+        where = f"subscription {self.shown}"
         if len(self.name.encode()) > NAME_BYTES_MAX or not self.name.isprintable() or "@" in self.name:
             expected = f"expected at most {NAME_BYTES_MAX} printable bytes without '@', as audit, dashboard-* or *"
             raise ConfigError(f"invalid name {self.name[:60]!r} of a subscription; {expected}")

@@ -5,7 +5,7 @@ again. Clients cannot use the names of transmission queues, `@NODE` or `@HOST@NO
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 from uuid import UUID
 
@@ -22,7 +22,7 @@ from holdfast.broker.stored import custody_records, records
 from holdfast.broker.topic import Topic
 from holdfast.engine.clock import Clock
 from holdfast.errors import ConfigError
-from holdfast.names import check_name
+from holdfast.names import DEAD_LETTERS, check_name
 from holdfast.peers.limits.memory import Memory
 from holdfast.settings.node import NodeConfig
 from holdfast.settings.queues import QueueConfig
@@ -35,7 +35,6 @@ from holdfast.state.queue_rows import QueueRows
 from holdfast.state.restoring import Restoring
 from holdfast.state.tables import STEADY_KEY, Tables
 
-DEAD_LETTERS: Final = "$dead-letters"
 WAITING: Final = "$waiting"
 """Messages from other nodes that wait for an earlier one, before they have a place in their queue."""
 
@@ -161,17 +160,18 @@ class Catalog:
         uuid = stored.uuid if self.former is None else self.new_uuid()
         told = self.told.get(config.key) or self.config.own_queue(config.name) or config
         settings = stored.settings(told)
-        queue = self._make(settings, stored.queue_id, uuid, is_topic=stored.is_topic)
+        queue = self._new(settings, stored.queue_id, uuid, is_topic=stored.is_topic)
+        self._add(queue)
         restoring.queue(queue, stored)
         if settings != config or stored.timed < TIMED_IN_CUSTODY or self.former is not None:
             self._store(queue)
 
     # ------------------------------------------------------------------------------------------------ queues
 
-    def _make(self, config: QueueConfig, queue_id: int, uuid: UUID, *, is_topic: bool) -> Queue:
+    def _new(self, config: QueueConfig, queue_id: int, uuid: UUID, *, is_topic: bool) -> Queue:
         if is_topic:
             check_topic(config)
-        queue = (Topic if is_topic else Queue)(
+        return (Topic if is_topic else Queue)(
             queue_id=queue_id,
             name=config.name,
             kind=_kind_of(config.name, is_topic=is_topic),
@@ -187,16 +187,20 @@ class Catalog:
             memory=None if config.durable else self.memory.queues,
             host=config.vhost,
         )
-        self.queues[queue.key] = self.by_id[queue_id] = queue
-        self.made[queue.host] += _is_made(queue)
+
+    def _add(self, queue: Queue) -> None:
+        counts = _is_made(queue)  # from here on nothing can fail: the queue is there whole, or not at all
+        self.next_queue_id = max(self.next_queue_id, queue.queue_id + 1)
+        self.queues[queue.key] = self.by_id[queue.queue_id] = queue
+        self.made[queue.host] += counts
         if queue.in_transit:
             self.transit[queue.destination] = queue
-        self.next_queue_id = max(self.next_queue_id, queue_id + 1)
-        return queue
 
-    def _store(self, queue: Queue) -> None:
+    def _store(self, queue: Queue, *, is_new: bool = False) -> None:
         told, is_topic = self.told.get(queue.key), queue.kind is QueueKind.TOPIC
         record = queue_records.pack(queue.queue_id, queue.uuid, queue.config, told, is_topic=is_topic)
+        if is_new:
+            self._add(queue)
         self.work.batch.puts["queues", queue.key.encode()] = record
         self.work.dirty_counters[queue] = None
 
@@ -255,8 +259,8 @@ class Catalog:
 
     def create_bounded(self, config: QueueConfig) -> Queue:
         """As `create`, for a queue whose kind is bounded elsewhere."""
-        queue = self._make(config, self.next_queue_id, self.new_uuid(), is_topic=names_topic(config.name))
-        self._store(queue)
+        queue = self._new(config, self.next_queue_id, self.new_uuid(), is_topic=names_topic(config.name))
+        self._store(queue, is_new=True)
         return queue
 
     def delete(self, queue: Queue) -> None:
@@ -319,17 +323,17 @@ class Catalog:
         self.work.batch.puts.pop(("node", records.leaving_key(queue_id)), None)
         self.work.batch.deletes.append(("node", records.leaving_key(queue_id)))
 
-    def subscriptions_full(self, queue: Queue) -> str | None:
-        """Why `queue` may not have a further subscription; None if it may."""
-        limits = self.config.limits
-        if len(queue.named) >= limits.queue_subscriptions_max:
-            return f"queue {queue.name!r} has {len(queue.named)} subscriptions, the most that one may have"
+    def subscriptions_full(self, queue: Queue, more: Sequence[Queue] = ()) -> str | None:
+        """Why `queue` may not have a further subscription; None if it may. `more`: queues that get one before it."""
+        limits, here = self.config.limits, len(queue.named) + sum(each is queue for each in more)
+        if here >= limits.queue_subscriptions_max:
+            return f"queue {queue.name!r} has {here} subscriptions, the most that one may have"
         if not queue.named and tracking.is_crowded(queue.shared):
             held = len(queue.shared.below_position())
             return (
                 f"queue {queue.name!r}: its consumers hold {held} messages unsettled, too many to begin a subscription"
             )
-        total = sum(len(each.named) for each in self.queues.values())
+        total = len(more) + sum(len(each.named) for each in self.queues.values())
         return f"{total} subscriptions are here, the most there may be" if total >= limits.subscriptions_max else None
 
     def find(self, host: str, name: str) -> Queue | None:
@@ -376,12 +380,8 @@ class Catalog:
 
     def transmission(self, destination: str, *, known: bool = True) -> Queue:
         """The one transmission queue for that destination, in its virtual host (amqp-illustrations, "Message Relay").
-
-        The queues of known nodes do not count towards the maximum number of queues, because these nodes are bounded
-        elsewhere; for other nodes TooManyQueues.
-        """
-        queue = self.transit.get(destination)
-        if queue is not None:
+        Known nodes are bounded elsewhere, and do not count towards the maximum number of queues; else TooManyQueues."""
+        if (queue := self.transit.get(destination)) is not None:
             return queue
         config = self.config.transmission(destination)
         return self.create_bounded(config) if known else self.create(config)

@@ -4,7 +4,8 @@ Rules of this file: a refusal comes before any change. The file wins if its entr
 start; a queue that was removed from the file stays.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +18,7 @@ from holdfast.state.queue_records import LIVE_KEYS, told_fields
 
 
 class ConfiguredQueues:
-    """Creates and changes the queues of the node's file: `create`, then `take_up` or `take_back`."""
+    """Creates and changes the queues of the node's file: within `creating`, then `settled` and `take_up`."""
 
     def __init__(self, catalog: Catalog, links: LinkTables, *, delete: Callable[[Queue], None]) -> None:
         """`delete`: deletes a queue that no link uses."""
@@ -25,9 +26,20 @@ class ConfiguredQueues:
         self._links = links
         self._delete = delete
 
-    def create(self, wanted: Iterable[QueueConfig]) -> list[Queue]:
-        """Creates missing queues and returns them. Raises ConfigError, with nothing changed, if one cannot be
-        created."""
+    @contextmanager
+    def creating(self, wanted: Iterable[QueueConfig]) -> Iterator[None]:
+        """Creates missing queues. If one of them cannot be created, which is a ConfigError, or the block fails, deletes
+        what this or the block has created."""
+        before = set(self._catalog.queues)
+        try:
+            self._create(wanted)
+            yield
+        except BaseException:
+            for queue in [queue for key, queue in self._catalog.queues.items() if key not in before]:
+                self._delete(queue)
+            raise
+
+    def _create(self, wanted: Iterable[QueueConfig]) -> None:
         catalog = self._catalog
         new = [config for config in wanted if config.key not in catalog.queues]
         most = catalog.config.limits.queues_max
@@ -42,32 +54,31 @@ class ConfiguredQueues:
                 raise TooManyQueues(f"queue {config.name!r} cannot be created; {text}")
             if names_topic(config.name):
                 check_topic(config)
-        return [catalog.create(config) for config in new]
+        for config in new:
+            catalog.create(config)
 
-    def take_back(self, created: Iterable[Queue]) -> None:
-        """Deletes what `create` has just created."""
-        for queue in created:
-            self._delete(queue)
-
-    def take_up(self, wanted: Iterable[QueueConfig]) -> tuple[tuple[QueueConfig, ...], list[str]]:
-        """Applies the file's settings to these queues, which exist. Returns the settings of each from now on, and the
-        keys that wait for a restart."""
-        catalog = self._catalog
-        before, told, restart = catalog.told, [], []
-        catalog.told = {}
+    def settled(self, wanted: Iterable[QueueConfig]) -> tuple[tuple[QueueConfig, ...], list[str]]:
+        """The settings that these queues, which exist, get now, and the keys that wait for a restart."""
+        catalog, settled, restart = self._catalog, [], []
         for config in wanted:
+            if config == catalog.told.get(config.key):
+                settled.append(config)
+                continue
+            holds, waits = _now(config, catalog.queues[config.key].config)
+            settled.append(holds)
+            restart += [f"queue {shown(config.vhost, config.name)} {key}" for key in waits]
+        return tuple(settled), restart
+
+    def take_up(self, settled: Iterable[QueueConfig]) -> None:
+        """Applies these settings, which the file has from now on."""
+        catalog = self._catalog
+        before, catalog.told = catalog.told, {config.key: config for config in settled}
+        for config in catalog.told.values():
             queue = catalog.queues[config.key]
-            holds = config
-            if config != before.get(config.key):
-                holds, waits = _now(config, queue.config)
-                restart += [f"queue {shown(config.vhost, config.name)} {key}" for key in waits]
-            told.append(holds)
-            catalog.told[config.key] = holds
-            if holds != before.get(config.key) and holds != queue.config:
-                catalog.change(queue, holds)
+            if config != before.get(config.key) and config != queue.config:
+                catalog.change(queue, config)
                 for link in self._links.producers_of(queue):  # waiting messages may enter, or are refused
                     link.refill()
-        return tuple(told), restart
 
 
 def _now(wanted: QueueConfig, found: Any) -> tuple[QueueConfig, list[str]]:

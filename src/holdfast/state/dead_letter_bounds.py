@@ -16,8 +16,9 @@ from holdfast.broker.entries.work import RETIRES_MAX, Work
 from holdfast.broker.queue import RECLAIM_COUNT, Queue
 from holdfast.engine.clock import Clock
 from holdfast.engine.log import Log
+from holdfast.names import DEAD_LETTERS
 from holdfast.settings.queues import DeadLettersConfig
-from holdfast.state.catalog import DEAD_LETTERS, Catalog
+from holdfast.state.catalog import Catalog
 from holdfast.state.losses import Losses
 from holdfast.state.turns import Turns
 

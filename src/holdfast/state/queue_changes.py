@@ -104,9 +104,12 @@ class QueueChanges:
     def undo(self, undone: Undone) -> None:
         work, turns = self._work, undone.turns
         oldest_first = turns[::-1]
-        undone.lost = self._undo_unstored([*(item for turn in oldest_first for item in turn.referred), *work.referred])
+        referred = [*(item for turn in oldest_first for item in turn.referred), *work.referred]
+        undone.lost = self._undo_unstored(referred)
         work.referred = []
-        work.left = [place for turn in oldest_first for place in turn.left] + work.left
+        never = {(queue.queue_id, sequence) for queue, sequence, _ in referred}  # no blob knows these places
+        left = [*(place for turn in oldest_first for place in turn.left), *work.left]
+        work.left = [place for place in left if place not in never]
         retry = self._turns.gathered.batch
         for turn in turns:  # the older snapshot is put back last
             self._undo(turn, retry)

@@ -13,12 +13,9 @@ from holdfast.broker.bands import QUIET_S
 from holdfast.broker.entries.host_names import read_key
 from holdfast.broker.stored import records
 from holdfast.engine.port import Settings
-from holdfast.settings.queues import QueueConfig
+from holdfast.settings.queues import QUEUE_KEYS, QueueConfig
 
-CONFIG_FIELDS: Final = (
-    "bytes_max", "messages_max", "when_full", "order", "order_wait_s", "durable", "deliveries_max", "priorities",
-    "room_low", "room_normal", "room_quiet_s",
-)  # fmt: skip
+CONFIG_FIELDS: Final = tuple(QUEUE_KEYS)
 LATER_FIELDS: Final[dict[str, Any]] = {
     "deliveries_max": None, "priorities": False, "room_low": 1.0, "room_normal": 1.0, "room_quiet_s": QUIET_S,
 }  # fmt: skip

@@ -5,7 +5,7 @@ Rules of this file: every mistake is a ConfigError of one line that names the li
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from holdfast.errors import ConfigError
 from holdfast.schema import SECONDS, TEXT, TEXTS, Keys, Kind, check_keys, found, one_of
@@ -49,22 +49,8 @@ _ROWS: Final = Kind(
     ),
 )
 _FORMAT: Final = one_of(*READERS)
-
-KEYS: Final[Mapping[str, tuple[Keys, tuple[str, ...]]]] = {
-    "drop_repeats": ({"key": TEXT, "within_s": _WITHIN}, ("key", "within_s")),
-    "aggregate": (
-        {"key": TEXT, "field": TEXT, "within_s": _WITHIN, "of": one_of(*KINDS)}, ("key", "within_s", "of"),
-    ),
-    "convert": ({"from": _FORMAT, "to": _FORMAT}, ("from", "to")),
-    "properties": ({"add": _VALUES, "rename": _NAMES, "drop": TEXTS}, ()),
-    "lookup": (
-        {"key": TEXT, "value": TEXT, "table": _ROWS, "default": Kind("text in quotes", lambda x: isinstance(x, str))},
-        ("key", "value", "table"),
-    ),
-}  # fmt: skip
-"""By kind the keys that it has, and those that it must have; beside them there is `select`, whose value is a
-selector."""
-STEP_KINDS: Final = ("select", *KEYS)
+SELECT: Final = "select"
+"""The kind of step whose value is a selector, not a table."""
 
 
 def as_text(told: object, where: str) -> str:
@@ -106,19 +92,19 @@ def _step(told: Any, where: str) -> Step:
     if not isinstance(told, dict) or len(told) != 1:
         raise ConfigError(f"invalid value {found(told)} for {where}; expected a table with one key, its kind")
     kind, given = next(iter(told.items()))
-    if kind not in STEP_KINDS:
-        raise ConfigError(f"unknown key {kind!r} in {where}; expected one of {', '.join(STEP_KINDS)}")
+    if kind != SELECT and kind not in STEPS:
+        raise ConfigError(f"unknown key {kind!r} in {where}; expected one of {', '.join((SELECT, *STEPS))}")
     where = f"{where} {kind}"
-    if kind == "select":
+    if kind == SELECT:
         return _select(given, where)
     if not isinstance(given, dict):
         raise ConfigError(f"invalid value {found(given)} for {where}; expected a table")
-    keys, needed = KEYS[kind]
+    keys, needed, make = STEPS[kind]
     check_keys(where, given, keys)
     for key in needed:
         if key not in given:
             raise ConfigError(f"{where} has no {key}; expected {keys[key].expected}")
-    return _MAKERS[kind](given, where)
+    return make(given, where)
 
 
 def _select(given: Any, where: str) -> Step:
@@ -161,7 +147,28 @@ def _lookup(given: dict[str, Any], where: str) -> Step:
     return Lookup(given["key"], given["value"], given["table"], given.get("default"), where)
 
 
-_MAKERS: Final[Mapping[str, Callable[[dict[str, Any], str], Step]]] = {
-    "drop_repeats": _drop_repeats, "aggregate": _aggregate, "convert": _convert, "properties": _properties,
-    "lookup": _lookup,
-}  # fmt: skip
+class StepKind(NamedTuple):
+    """A kind of step: the keys that it has, those that it must have, and what makes a step of them. `make` gets the
+    step's table and its name in errors."""
+
+    keys: Keys
+    needed: tuple[str, ...]
+    make: Callable[[dict[str, Any], str], Step]
+
+
+STEPS: Final[Mapping[str, StepKind]] = {
+    "drop_repeats": StepKind({"key": TEXT, "within_s": _WITHIN}, ("key", "within_s"), _drop_repeats),
+    "aggregate": StepKind(
+        {"key": TEXT, "field": TEXT, "within_s": _WITHIN, "of": one_of(*KINDS)},
+        ("key", "within_s", "of"),
+        _aggregate,
+    ),
+    "convert": StepKind({"from": _FORMAT, "to": _FORMAT}, ("from", "to"), _convert),
+    "properties": StepKind({"add": _VALUES, "rename": _NAMES, "drop": TEXTS}, (), _properties),
+    "lookup": StepKind(
+        {"key": TEXT, "value": TEXT, "table": _ROWS, "default": Kind("text in quotes", lambda x: isinstance(x, str))},
+        ("key", "value", "table"),
+        _lookup,
+    ),
+}
+"""All kinds but `select`, whose value is a selector."""

@@ -13,25 +13,17 @@ import pytest
 from holdfast.client import Connection, connect
 from support.eventually import eventually_async
 from support.process import NodeProcess, run_holdfast, summary
+from support.stored import bodies_in
 
 LIMIT_S = 60.0
 
 
-async def bodies(connection: Connection, queue: str) -> list[bytes]:
-    """What is in the queue, which stays."""
-    end = (await connection.manage("READ", "holdfast:queue", queue))["next_sequence"]
-    receiver = await connection.receiver(queue, start_sequence=1, end_sequence=end)
-    found = [delivery.message.body_bytes() async for delivery in receiver] if end > 1 else []
-    await receiver.close()
-    return found
-
-
 async def become(connection: Connection, queue: str, wanted: Sequence[bytes]) -> None:
     async def count() -> int:
-        return len(await bodies(connection, queue))
+        return len(await bodies_in(connection, queue))
 
     await eventually_async(count, lambda found: found >= len(wanted), what=f"{len(wanted)} messages", limit_s=LIMIT_S)
-    assert await bodies(connection, queue) == list(wanted)
+    assert await bodies_in(connection, queue) == list(wanted)
 
 
 async def feed(node: NodeProcess, journal: Path, *options: str) -> NodeProcess:
@@ -115,10 +107,10 @@ async def test_files_that_grow_and_are_rotated_arrive_once_though_it_is_killed(
         await asyncio.gather(writing, return_exceptions=True)
 
         async def count() -> int:
-            return len(await bodies(connection, "q"))
+            return len(await bodies_in(connection, "q"))
 
         await eventually_async(count, lambda found: found >= len(written), what="all lines", limit_s=LIMIT_S)
-        assert sorted(await bodies(connection, "q")) == sorted(written)
+        assert sorted(await bodies_in(connection, "q")) == sorted(written)
         await process.stop()
         assert summary(process.stderr)["left"] == 0
 
@@ -281,7 +273,7 @@ async def test_a_journal_that_does_not_fit_its_producer_is_refused(node: NodePro
     third = await run_holdfast("feed", "q", "--producer", "p", "--journal", str(tmp_path / "j"), *once)
     assert third.code == 1 and "another sender uses the name, or the journal is an older copy" in third.stderr
     async with await connect(node.url) as connection:
-        assert await bodies(connection, "q") == [b"1", b"1"]
+        assert await bodies_in(connection, "q") == [b"1", b"1"]
     other = await run_holdfast("feed", "q", "--producer", "x", "--journal", str(tmp_path / "j"), *once)
     assert other.code == 2 and "belongs to producer 'p', not to 'x'" in other.stderr
 

@@ -17,6 +17,7 @@ from holdfast.amqp.connection import (
     Delivery,
     LinkAttached,
     LinkDetached,
+    Opened,
     Outcomes,
     Receiver,
     Sender,
@@ -43,6 +44,10 @@ class PlainBroker:
     message_bytes_max: int = 0
     refuses: set[str] = field(default_factory=set)
     """Addresses at which links are refused."""
+    ignores: set[str] = field(default_factory=set)
+    """Addresses at which attaches are not answered."""
+    begins: bool = False
+    """It begins a session of its own when a connection is opened."""
     came: dict[str, list[bytes]] = field(default_factory=dict)
     returned: list[bytes] = field(default_factory=list)
     rejected: list[bytes] = field(default_factory=list)
@@ -94,6 +99,8 @@ class PlainConnection:
         if isinstance(event, LinkAttached) and event.remote_initiated:
             assert isinstance(event.link, (Receiver, Sender))
             self._attach(event.link)
+        elif isinstance(event, Opened) and self.broker.begins:
+            self.amqp.begin()
         elif isinstance(event, Delivery):
             self._came(event)
         elif isinstance(event, Deliveries):
@@ -114,6 +121,8 @@ class PlainConnection:
         assert attach is not None
         terminus = attach.target if isinstance(link, Receiver) else attach.source
         address = str(terminus.address)
+        if address in self.broker.ignores:
+            return
         if address in self.broker.refuses:
             link.refuse(conditions.NOT_FOUND, f"no address {address}")
             return

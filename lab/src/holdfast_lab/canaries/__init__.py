@@ -17,6 +17,7 @@ from holdfast_lab.canaries.federation_defects import FEDERATION_CANARIES
 from holdfast_lab.canaries.hop_defects import HOP_CANARIES
 from holdfast_lab.canaries.host_defects import HOST_CANARIES
 from holdfast_lab.canaries.link_defects import LINK_CANARIES
+from holdfast_lab.canaries.listener_defects import LISTENER_CANARIES
 from holdfast_lab.canaries.login_defects import LOGIN_CANARIES
 from holdfast_lab.canaries.operator_defects import OPERATOR_CANARIES
 from holdfast_lab.canaries.pacing_defects import PACING_CANARIES
@@ -54,6 +55,7 @@ CANARIES: Final[dict[str, Canary]] = {
         *OPERATOR_CANARIES,
         *CORNER_CANARIES,
         *REMOTE_CANARIES,
+        *LISTENER_CANARIES,
     )
 }
 

@@ -7,7 +7,6 @@ Rules of this file: as in `hop_defects.py`.
 from collections.abc import Callable
 from typing import Any, Final
 
-from holdfast.broker import topic
 from holdfast.broker.entries import entry
 from holdfast_lab.canaries.planting import Canary
 
@@ -46,11 +45,10 @@ def _lost_on_the_way(original: Function) -> Function:
 def _drops_the_newest(original: Function) -> Function:
     """A listener that has as many messages as it may is given no more, and keeps the oldest."""
 
-    def tell(self: Any, queue: Any, value: bytes, size: int) -> None:
-        if queue.messages < topic.LISTENER_MESSAGES_MAX:
-            original(self, queue, value, size)
+    def put_latest(queue: Any, value: bytes, size: int, messages_max: int, bytes_max: int) -> int:
+        return int(original(queue, value, size, messages_max, bytes_max)) if queue.messages < messages_max else 1
 
-    return tell
+    return put_latest
 
 
 def _one_round_is_enough(original: Function) -> Function:
@@ -118,8 +116,10 @@ CORNER_CANARIES: Final[tuple[Canary, ...]] = (
     Canary(
         name="newest-dropped",
         sentence="A listener at its bound loses the newest messages instead of the oldest.",
-        target="broker.topic:Topic._tell",
-        signature="(self, queue: holdfast.broker.queue.Queue, value: bytes, size: int) -> None",
+        target="broker.dropping:put_latest",
+        signature=(
+            "(queue: holdfast.broker.queue.Queue, value: bytes, size: int, messages_max: int, bytes_max: int) -> int"
+        ),
         broken=_drops_the_newest,
         expected="which were among the latest",
     ),

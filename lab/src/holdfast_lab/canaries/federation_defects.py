@@ -9,7 +9,7 @@ from typing import Any, Final
 from holdfast.amqp.wire.encoding import encode
 from holdfast.amqp.wire.types import Ulong
 from holdfast.broker.entries import entry
-from holdfast.endpoints.spreading import TellListeners
+from holdfast.endpoints.spreading import Published
 from holdfast.federation.keeping import ROW
 from holdfast.peers.neighbours.shared_bodies import BODY_OF, NOTHING
 from holdfast_lab.canaries.planting import Canary
@@ -25,7 +25,7 @@ def _chosen_again(original: Function) -> Function:
 
     def _deliver(self: Any, origin: Any, number: int, queue: Any, value: bytes, *told: Any) -> None:
         original(self, origin, number, queue, value, *told)
-        spreading = self._turns.effects._decided[TellListeners].__self__
+        spreading = self._turns.effects._decided[Published].__self__
         if queue is not None and value[1] & entry.CUSTODY and spreading.is_spread(queue):
             spreading.spread(queue, spreading.branches(queue, value), value)
 

@@ -43,7 +43,7 @@ PACING_CANARIES: Final[tuple[Canary, ...]] = (
     Canary(
         name="rate-of-another-host",
         sentence="A rate that a root gives to one virtual host is obeyed in the default one.",
-        target="peering.rate_control:RateControl._hear_pace",
+        target="peering.rate_control:RateControl._on_pace",
         signature="(self, session: holdfast.peers.neighbours.session_port.Session, fields: dict[typing.Any, "
         "typing.Any]) -> None",
         broken=_host_forgotten,

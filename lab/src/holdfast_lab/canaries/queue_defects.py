@@ -71,6 +71,26 @@ def _producer_forgotten(original: Function) -> Function:
     return put
 
 
+def _run_noted_in_part(original: Function) -> Function:
+    """Of a long run of a named producer's messages, the last is stored and its number is not."""
+
+    def stored(self: Any, turn: Any, count: int) -> None:
+        original(self, turn, count - 1 if count > MANY else count)
+
+    return stored
+
+
+def _run_kept_in_vain(original: Function) -> Function:
+    """The numbers of a long run stay stored where its turn is undone."""
+
+    def stored(self: Any, turn: Any, count: int) -> None:
+        original(self, turn, count)
+        if count > MANY:
+            turn.producers[self._producer] = self._producer.stored
+
+    return stored
+
+
 def _bound_counts_leaving_twice(original: Function) -> Function:
     """Messages that leave with the commit in flight make room twice."""
 
@@ -200,11 +220,11 @@ def _offered_on_its_way_out(original: Function) -> Function:
 
 
 def _read_fence_skipped(original: Function) -> Function:
-    """A replaced reader goes on reading if its lease is not the first."""
+    """The reader that was replaced last goes on reading."""
 
     def _check_lease(queue: Any, held: list[Any]) -> None:
         cursor = queue.named.get(str(held[0]))
-        if cursor is None or held[2] != cursor.lease_epoch - 1 or held[2] < 2:
+        if cursor is None or held[2] != cursor.lease_epoch - 1:
             original(queue, held)
 
     return _check_lease
@@ -213,7 +233,7 @@ def _read_fence_skipped(original: Function) -> Function:
 QUEUE_CANARIES = (
     Canary(
         name="read-fence-skipped",
-        sentence="A range is read under the lease before the last, once there were several.",
+        sentence="A range is read under the lease before the last.",
         target="endpoints.attaching.consumer_attach:_check_lease",
         signature="(queue: holdfast.broker.queue.Queue, held: list[typing.Any]) -> None",
         broken=_read_fence_skipped,
@@ -251,6 +271,22 @@ QUEUE_CANARIES = (
         signature="(self, producer: holdfast.broker.stored.producers.Producer) -> None",
         broken=_producer_forgotten,
         expected="appended twice",
+    ),
+    Canary(
+        name="run-noted-in-part",
+        sentence="Of a long run of a named producer's messages the last number is not noted as stored.",
+        target="endpoints.numbered_runs:NumberedRuns.stored",
+        signature="(self, turn: holdfast.state.turns.Turn, count: int) -> None",
+        broken=_run_noted_in_part,
+        expected="appended twice",
+    ),
+    Canary(
+        name="run-kept-in-vain",
+        sentence="The numbers of a long run stay stored where the disk refuses its turn.",
+        target="endpoints.numbered_runs:NumberedRuns.stored",
+        signature="(self, turn: holdfast.state.turns.Turn, count: int) -> None",
+        broken=_run_kept_in_vain,
+        expected="which it has not stored",
     ),
     Canary(
         name="bound-counts-leaving-twice",

@@ -24,6 +24,19 @@ def _few_in_doubt(original: Function) -> Function:
     return gone
 
 
+def _named_as_a_remote(original: Function) -> Function:
+    """A queue with just the name of a remote is one for the remote after a restart."""
+
+    def own_queue(self: Any, name: str) -> Any:
+        return (
+            original(self, name if "@" in name else f"@{name}")
+            if name in {item.name for item in self.remotes}
+            else (original(self, name))
+        )
+
+    return own_queue
+
+
 REMOTE_CANARIES: Final[tuple[Canary, ...]] = (
     Canary(
         name="remote-answered-for-many",
@@ -32,5 +45,13 @@ REMOTE_CANARIES: Final[tuple[Canary, ...]] = (
         signature="(self, unsettled: list[typing.Any]) -> None",
         broken=_few_in_doubt,
         expected="its last copy is gone",
+    ),
+    Canary(
+        name="queue-named-as-a-remote",
+        sentence="A restart makes an ordinary queue that has the name of a remote a transmission queue.",
+        target="settings.node:NodeConfig.own_queue",
+        signature="(self, name: str) -> holdfast.settings.queues.QueueConfig | None",
+        broken=_named_as_a_remote,
+        expected="would forget at a restart",
     ),
 )

@@ -22,6 +22,8 @@ CAUGHT_BY: Final[dict[str, tuple[int, int]]] = {
     "settled-before-stored": (24, 50),
     "shown-before-stored": (10, 50),
     "producer-forgotten": (17, 50),
+    "run-noted-in-part": (10, 50),
+    "run-kept-in-vain": (7, 50),
     "bound-counts-leaving-twice": (8, 50),
     "redelivery-not-marked": (10, 50),
     "given-back-unmarked": (23, 50),
@@ -119,5 +121,6 @@ CAUGHT_BY: Final[dict[str, tuple[int, int]]] = {
     "first-change-alone": (41, 100),
     "numbers-given-up": (11, 50),
     "remote-answered-for-many": (27, 50),
+    "queue-named-as-a-remote": (94, 100),
 }
 """By name: a seed that fails with it and ends well without; the seed by which a swarm from 1 has found it."""

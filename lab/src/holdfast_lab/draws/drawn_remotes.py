@@ -20,6 +20,8 @@ BROKER: Final = "elsewhere"
 SENT: Final = ("remote-0", "remote-1")
 """The addresses there."""
 FETCHED: Final = "remote-fetched"
+LONG: Final = "remote-" + "long-" * 30
+"""An address there that fits the smallest frame, and not twice."""
 
 
 def with_remotes(plan: Plan, seed: int) -> Plan:
@@ -53,6 +55,18 @@ def with_remotes(plan: Plan, seed: int) -> Plan:
         queues[node] = (*queues.get(node, ()), queue)
     faults = node_ends(random, node, plan, random.choice((0, 2, 4)))
     faults += poor_disk(random, node, min(8.0, plan.safety_s)) if random.random() < 0.6 else []
+    corners = SeedTree(seed).child("swarm").stream("remotes/corners")
+    if corners.random() < 0.4:
+        shape = replace(shape, frame_bytes=512)
+        workloads.append(
+            {**workloads[0], "address": f"{LONG}@{BROKER}", "messages": 10, "rate": 0.0, "name": "long-in"}
+        )
+    if corners.random() < 0.4:
+        shape = replace(shape, begins=True)
+    if corners.random() < 0.5:  # a queue of the node, over its restarts
+        told = {"address": f"{BROKER}@{node}", "name": f"{BROKER}-in", "rate": round(messages / plan.safety_s, 3)}
+        workloads += [{**workloads[0], **told}, takes_from(node, BROKER, think_s=0.05)]
+        faults += node_ends(corners, node, plan, corners.choice((1, 3)))
     topology = replace(plan.topology, brokers={node: (shape,)}, queues=queues)
     found = sorted((*plan.faults, *faults), key=lambda fault: fault.at)
     return replace(plan, topology=topology, workloads=(*plan.workloads, *workloads), faults=tuple(found))

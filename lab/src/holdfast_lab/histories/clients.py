@@ -8,14 +8,12 @@ import asyncio
 from typing import Any
 
 from holdfast.client import Accepted, Connection, Lease, LinkError, ManagementError, Message
+from holdfast.entity_types import QUEUE, SUBSCRIPTION
 from holdfast.settings.queues import QueueConfig
 from holdfast_lab.base.client_history import key_in
 from holdfast_lab.histories.programs import data_of
 from holdfast_lab.histories.stage import History, Stage, sites
 from holdfast_lab.workloads import attached
-
-SUBSCRIPTION = "holdfast:subscription"
-QUEUE = "holdfast:queue"
 
 
 class Reader:

@@ -16,6 +16,7 @@ from holdfast.broker.stored import records
 from holdfast.custody.transfers.carried import passed_by
 from holdfast.engine.port import Batch
 from holdfast.links import large_receives as streams
+from holdfast.names import DEAD_LETTERS
 from holdfast.storage.port import Store
 from holdfast_lab.base.client_history import KEY_BYTES, History, Violation, key_in
 from holdfast_lab.judge.frames import FrameReader
@@ -26,7 +27,6 @@ host_sent_in: Final = cache(lambda address: read_key(address)[0])
 TRANSMISSION: Final = "@"
 OWN: Final = "$"
 WAITING: Final = "$waiting"
-DEAD_LETTERS: Final = "$dead-letters"
 BROKEN_PROTOCOL: Final = frozenset(
     (
         conditions.DECODE_ERROR,

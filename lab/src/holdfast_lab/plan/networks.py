@@ -23,6 +23,7 @@ from holdfast.settings.neighbours import NeighbourConfig
 from holdfast.settings.node import NodeConfig
 from holdfast.settings.queues import QueueConfig
 from holdfast.settings.remotes import Fetch, RemoteConfig
+from holdfast_lab.base.fences import USERS
 from holdfast_lab.base.harness import HARNESS
 
 KEEPALIVE_S: Final = 0.5
@@ -68,7 +69,8 @@ class Link:
 class BrokerShape:
     """A broker that is no node, a remote of one: it returns and rejects those parts of what comes to it, and ends the
     first `cuts` of its connections after `lasts_s` on average. `delay_s`: how far it is away. `offers` messages of
-    `size` bytes are there to be fetched, from the address OFFERED to the queue `fetched`."""
+    `size` bytes are there to be fetched, from the address OFFERED to the queue `fetched`. It takes frames of
+    `frame_bytes`; one that `begins` allows a single session, which it begins itself."""
 
     name: str
     returns: float = 0.0
@@ -80,6 +82,8 @@ class BrokerShape:
     offers: int = 0
     size: int = 200
     fetched: str = "fetched"
+    frame_bytes: int = 65_536
+    begins: bool = False
 
     @property
     def config(self) -> RemoteConfig:
@@ -207,9 +211,10 @@ class Topology:
         return {"user": self.login_of(node, other), "password": f"password {pair}"} if self.logins else {}
 
     def _users(self, node: str, accounts: Container[str]) -> tuple[UserConfig, ...]:
-        """Those that its rules name; neighbours log in as others."""
+        """Those that its rules name, now or once they are drawn anew; neighbours log in as others."""
         access = self.access.get(node, NO_ACCESS)
         named = dict.fromkeys(name for rule in access.rules for name in rule.users)
+        named |= dict.fromkeys(USERS if access.rules else ())
         named |= dict.fromkeys(name for group in access.groups for name in group.users)
         return tuple(UserConfig(name=name, password=HARNESS) for name in named if name not in accounts)
 

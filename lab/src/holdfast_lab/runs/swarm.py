@@ -36,6 +36,7 @@ from holdfast_lab.draws.drawn_hostile import with_hostile, with_short_holds
 from holdfast_lab.draws.drawn_hosts import with_crossing, with_hosts
 from holdfast_lab.draws.drawn_knobs import with_small_bounds
 from holdfast_lab.draws.drawn_links import with_refused_links
+from holdfast_lab.draws.drawn_listeners import with_listeners
 from holdfast_lab.draws.drawn_logins import with_logins
 from holdfast_lab.draws.drawn_pacing import with_pacing, with_unsteady_pacing
 from holdfast_lab.draws.drawn_policies import with_policies
@@ -112,6 +113,7 @@ DRAWS: Final[tuple[Draw, ...]] = (
     with_changed_rules,
     with_departures,
     with_remotes,
+    with_listeners,
 )
 """What is drawn on top of a plan: aims add knobs to those of the small bounds, and the wire takes one away again where
 LMDB lies under the nodes."""

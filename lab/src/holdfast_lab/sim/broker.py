@@ -36,7 +36,7 @@ class SimBroker:
         self._node = node
         self._history = history
         self._random = world.seeds.stream(f"broker/{shape.name}")
-        self.broker = PlainBroker(name=shape.name, decide=self._decide, credit=shape.credit)
+        self.broker = PlainBroker(name=shape.name, decide=self._decide, credit=shape.credit, begins=shape.begins)
         self._connections: dict[End, PlainConnection] = {}
         self._current: End | None = None
         """Whose bytes it handles."""
@@ -83,7 +83,11 @@ class SimBroker:
 
     def opened(self, end: End, *, dialled: bool) -> None:
         end.holder = self
-        self._connections[end] = PlainConnection(self.broker, self.world.now, idle_time_out_s=SILENT_S)
+        channel_max = 0 if self._shape.begins else 255
+        self._connections[end] = PlainConnection(
+            self.broker, self.world.now, idle_time_out_s=SILENT_S, max_frame_size=self._shape.frame_bytes,
+            channel_max=channel_max,
+        )  # fmt: skip
         self.world.after(TICK_S, self._tick, end)
         if self._cuts > 0:
             self._cuts -= 1

@@ -56,6 +56,11 @@ EARLY_S: Final = 0.001
 """Beside two turns, what `_check_silence` allows: a turn begins later than its events came."""
 
 
+BUSY_TURNS_MAX: Final = 300
+BUSY_S: Final = 0.001
+"""A node that takes more turns than these, one so soon after the other, and to which nothing comes, is busy with
+nothing. `BUSY_S`: beside two turns."""
+
 Arrival = events.Event | Readable | Callable[[NodeCore], None]
 """What a turn takes, in the order in which it came."""
 
@@ -132,6 +137,9 @@ class SimNode:
         self._session_of: dict[str, int] = {}
         """By neighbour: the connection of its session."""
         self._number = self._turns = 0
+        self._busy = 0
+        """Turns since anything came, or since the node has rested."""
+        self._last_turn_at = 0.0
         self._checks = 0
         """So many turns, beginning with this one, end with a check of the invariants, whichever they are."""
         self._compares = False
@@ -258,6 +266,7 @@ class SimNode:
             return
         now = self.clock.monotonic(self.world.now)
         inbox, self._inbox = self._inbox, []
+        self._check_busy(now, came=bool(inbox))
         if self._turns % ROUSE_EVERY == 0 and is_at_rest(core, now):
             check_punctual(core, now, self.clock.wall_ms(self.world.now), self._reads.put_off_bytes)
         self._reads.begin_turn()
@@ -396,6 +405,14 @@ class SimNode:
         since_s = self.clock.monotonic(self.world.now) - max(self._refused_at, default=0.0)
         if refused > 1 and since_s < RETRY_S - EARLY_S:
             raise Violation(f"{self.name} tries a full disk again {since_s:.3f} s after it refused {refused} commits")
+
+    def _check_busy(self, now: float, *, came: bool) -> None:
+        """Violation where a node takes one turn after the other for nothing: in the world it would use up a core."""
+        rested = now - self._last_turn_at > BUSY_S + 2 * self.turn_s
+        self._last_turn_at = now
+        self._busy = 0 if came or rested else self._busy + 1
+        if self._busy > BUSY_TURNS_MAX:
+            raise Violation(f"{self.name} takes one turn after the other, and nothing comes")
 
     def _check_silence(self, fields: dict[str, Any]) -> None:
         """Violation where a neighbour was given up although bytes of it had come within the hold time or, where probes

@@ -33,6 +33,7 @@ from holdfast_lab.workloads.in_memory import InMemory
 from holdfast_lab.workloads.lagging import Lagging
 from holdfast_lab.workloads.leaving import Leaving
 from holdfast_lab.workloads.linked import Linked
+from holdfast_lab.workloads.listened import Listened
 from holdfast_lab.workloads.manage import Manage
 from holdfast_lab.workloads.misuse import Hostile
 from holdfast_lab.workloads.poisoned import Poisoned
@@ -88,6 +89,7 @@ KINDS: Final[dict[str, type[Any]]] = {
         Leaving,
         Thin,
         Federated,
+        Listened,
         Hostile,
         Guessing,
         Bounded,
@@ -136,6 +138,7 @@ __all__ = [
     "InMemory",
     "Leaving",
     "Linked",
+    "Listened",
     "Manage",
     "Poisoned",
     "Presettled",

@@ -13,6 +13,7 @@ from random import Random
 from typing import ClassVar, Final
 
 from holdfast.client import Accepted, Connection, ManagementError, Sender
+from holdfast.names import DEAD_LETTERS
 from holdfast_lab.base.client_history import Violation, make_key
 from holdfast_lab.workloads.bed import Bed
 from holdfast_lab.workloads.common import (
@@ -34,7 +35,6 @@ QUIET_S: Final = 5.0
 AT_ONCE: Final = 8
 """Messages that are published beside each other, at most."""
 DROP_OLDEST: Final = "drop-oldest"
-DEAD_LETTERS: Final = "$dead-letters"
 BESIDE_BODY: Final = 400
 """Bytes that one of these messages has beside its body, at most."""
 

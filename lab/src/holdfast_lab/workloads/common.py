@@ -21,6 +21,7 @@ from holdfast.client import (
     ManagementError,
     ProducerConflict,
     Receiver,
+    RequestInDoubt,
     Sender,
 )
 from holdfast.errors import HoldfastError
@@ -171,7 +172,7 @@ async def asked(
         except ManagementError as error:
             if error.code != 503:
                 raise
-        except (LinkError, ConnectionFailed):
+        except (LinkError, ConnectionFailed, RequestInDoubt):
             pass
         await asyncio.sleep(RETRY_S)
 

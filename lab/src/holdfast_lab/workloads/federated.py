@@ -130,6 +130,11 @@ class Federated:
     def address(self) -> str:
         return TOPIC_PREFIX + self.topic
 
+    @property
+    def published_to(self) -> str:
+        """To which producers send."""
+        return self.address
+
     async def setup(self, bed: Bed) -> None:
         """The entries are there before anything is sent."""
         for node in dict.fromkeys([*self.publishers, *(each["node"] for each in self.subscriptions)]):
@@ -174,14 +179,16 @@ class Federated:
         ]
 
     async def _publish(self, bed: Bed, name: str, node: str) -> None:
-        log = _Log(bed.history, name, full_address(self.address, node), self.size)
+        log = _Log(bed.history, name, full_address(self.published_to, node), self.size)
         log.node, log.subscriptions = node, self.subscribed
         self.logs.append(log)
         await asyncio.sleep(self.after_s)
         random = bed.stream(name)
         connection = await bed.connect(node, name)
         while True:
-            sender = await attached(lambda: connection.sender(self.address, producer=name, in_doubt_max=50, name=name))
+            sender = await attached(
+                lambda: connection.sender(self.published_to, producer=name, in_doubt_max=50, name=name)
+            )
             try:
                 await log.send_all(sender, self.messages, self.rate, random)
                 break

@@ -12,11 +12,11 @@ from random import Random
 from typing import ClassVar, Final
 
 from holdfast.client import Connection, Delivery
+from holdfast.names import DEAD_LETTERS
 from holdfast_lab.base.client_history import Violation
 from holdfast_lab.workloads.bed import Bed
 from holdfast_lab.workloads.common import BREAKS, RETRY_S, attached, ended, key_shown, marked
 
-DEAD_LETTERS: Final = "$dead-letters"
 DELIVERIES: Final = "x-opt-dead-letter-deliveries"
 LOOK_S: Final = 2.0
 """How long a look at the dead letters lasts in which nothing comes."""

@@ -34,7 +34,7 @@ class Bounds:
     of deliveries whose last frame has not arrived, of all links together. `remote_open`: the peer's open, with its
     limits."""
 
-    def __init__(self, settings: Settings, *, server: bool, now: float, partials: Partials | None) -> None:
+    def __init__(self, settings: Settings, *, now: float, partials: Partials | None) -> None:
         self.settings = settings
         self.closed = False
         """Closed, or failed: write the output, then the transport may be closed."""
@@ -50,7 +50,7 @@ class Bounds:
         self.resumes_at: float | None = None
         """When the waiting bytes may be parsed (`resume`), because the peer asked for too much work. None: nothing
         waits."""
-        counted = server and settings.effort_per_s > 0
+        counted = settings.effort_per_s > 0
         self._effort = Effort(settings.effort_per_s, settings.effort_burst, now) if counted else None
         self.tell: Callable[[list[ConnEvent]], None] | None = None
         """Called with events before `receive` returns, so that their work counts before more bytes are parsed. What it

@@ -16,7 +16,15 @@ from holdfast.broker.cursors.exclusions import LOOKS_MAX, LOOKS_PER_ENTRY
 from holdfast.broker.cursors.holdings import Holdings
 from holdfast.broker.cursors.owner import Owner
 from holdfast.broker.cursors.priorities import Priorities
-from holdfast.broker.cursors.runs import RUN_COUNT, RUN_LEAST, SHARE_MIN, hand_run, is_plain, share_of
+from holdfast.broker.cursors.runs import (
+    RUN_COUNT,
+    RUN_LEAST,
+    RUN_PER_ENTRY,
+    SHARE_MIN,
+    hand_run,
+    is_plain,
+    share_of,
+)
 from holdfast.broker.cursors.selections import Selections
 from holdfast.broker.cursors.sharing import Sharing
 from holdfast.broker.cursors.shown import WATERMARK_AHEAD
@@ -28,9 +36,6 @@ from holdfast.broker.entries.work import RETIRES_MAX
 PUMP_BYTES: Final = 4 * 1024 * 1024
 """Bytes that a pump hands out at most, and one entry more: whether the socket accepts them is known only at the end of
 the turn."""
-
-RUN_PER_ENTRY: Final = 8
-"""Entries of a run that count as one, because they take about as long as one that is handled singly."""
 
 
 class Cursor(Holdings):

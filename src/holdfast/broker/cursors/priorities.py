@@ -13,6 +13,7 @@ from holdfast.broker.cursors.holdings import Holdings
 from holdfast.broker.cursors.looking import SCAN_COUNT, Looking
 from holdfast.broker.cursors.ranked import EVERYTHING, Ranked
 from holdfast.broker.cursors.ready import LEVELS, Level, level_of
+from holdfast.broker.cursors.runs import RUN_COUNT, RUN_LEAST, RUN_PER_ENTRY, SHARE_MAX
 from holdfast.broker.cursors.selection import FreeEntries
 from holdfast.broker.cursors.sharing import SCAN_BYTES
 from holdfast.broker.cursors.shown import WATERMARK_AHEAD
@@ -24,17 +25,6 @@ from holdfast.broker.entries.work import RETIRES_MAX
 APART_MAX: Final = 16_384
 """Entries of one group that its consumers with credit cannot have; at the bound it is offered no more."""
 
-RUN_COUNT: Final = 256
-"""Entries that one consumer gets at once."""
-
-RUN_LEAST: Final = 8
-"""Entries that are tried at once after a run that ended early, beside twice as many as that had."""
-
-RUN_PER_ENTRY: Final = 8
-"""Entries of a run that take about as long as one that is handed out singly."""
-
-SHARE_MAX: Final = 64
-"""The same where there are several consumers."""
 
 MARKS_MAX: Final = 256
 """Entries that are marked as shown at once, where that is stored for each."""

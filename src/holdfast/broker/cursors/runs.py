@@ -14,10 +14,13 @@ from holdfast.broker.cursors.holdings import Holdings
 from holdfast.broker.entries import packed
 
 RUN_COUNT: Final = 256
-"""Entries handed out between two questions whether more are wanted."""
+"""Entries that one consumer is handed at once, before it is asked whether it accepts more."""
 
 RUN_LEAST: Final = 8
-"""Entries that are looked at for the next run after one that ended early, beside twice as many as that had."""
+"""Entries that are tried for the next run after one that ended early, beside twice as many as that had."""
+
+RUN_PER_ENTRY: Final = 8
+"""Entries of a run that take about as long as one that is handed out singly, and count as one."""
 
 SHARE_MAX: Final = 64
 """Entries that one of several consumers is handed at once, before the next."""

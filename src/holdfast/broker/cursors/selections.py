@@ -15,6 +15,7 @@ from typing import Final
 from holdfast.broker.cursors import halting
 from holdfast.broker.cursors.entry_consumer import BESIDE_BYTES, EntryConsumer, EntrySelector
 from holdfast.broker.cursors.holdings import Holdings
+from holdfast.broker.cursors.runs import RUN_COUNT, RUN_LEAST, RUN_PER_ENTRY, SHARE_MAX
 from holdfast.broker.cursors.selection import FreeEntries, Selection
 from holdfast.broker.cursors.sharing import MATCHES_PER_ENTRY, SCAN_BYTES, Sharing
 from holdfast.broker.cursors.shown import WATERMARK_AHEAD
@@ -36,18 +37,6 @@ HIT_BYTES: Final = 160
 BEYOND_EACH: Final = 16
 """Hits beyond the stored watermark are collected while so many entries there were looked at for each: where more match,
 what one watermark covers is enough, and entries that wait for it are read again."""
-
-RUN_COUNT: Final = 256
-"""Entries that one consumer is handed at once."""
-
-SHARE_MAX: Final = 64
-"""The same where there are several of one selector."""
-
-RUN_LEAST: Final = 8
-"""Entries that are looked at by themselves after a run that had less."""
-
-RUN_PER_ENTRY: Final = 8
-"""So many of them take about the time of one that is looked at by itself, and count as one."""
 
 
 class Selections(Sharing[Selection]):

@@ -23,6 +23,9 @@ class Onward(Protocol[QueueT]):
     def no_room(self, topic: QueueT, value: bytes, count: int) -> QueueT | None:
         """The transmission queue without room for such a message, one of `count` at once; None: there is room."""
 
+    def learns(self, topic: QueueT, value: bytes) -> bool:
+        """Whether such a message is passed on, and it is not known yet to which nodes."""
+
     def is_stuck(self, queue: QueueT) -> bool:
         """Whether that full transmission queue accepts one more, because nothing has left it for long."""
 
@@ -33,7 +36,7 @@ class Work(Generic[QueueT]):
     __slots__ = (
         "arrives", "awaiting", "batch", "dirty_counters", "dirty_queues", "exhausted", "halted", "hold", "left",
         "moved", "offered_bytes", "offered_bytes_max", "offered_count", "offered_count_max", "onward", "overfull",
-        "rebound", "referred", "retires_in_flight", "rewritten", "turns", "urgent", "wheel",
+        "rebound", "referred", "retires_in_flight", "rewritten", "tells", "turns", "urgent", "wheel",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -48,6 +51,8 @@ class Work(Generic[QueueT]):
         """Stores a delayed message and returns its sequence; None if it is not delayed (custody/delays.py)."""
         self.arrives: Callable[[QueueT, bytes], bool] | None = None
         """Checks a message in custody that arrives for a topic; False for a duplicate (endpoints/passing_on.py)."""
+        self.tells: Callable[[QueueT, bytes, int], None] | None = None
+        """Gives a topic's listeners a message once the turn is stored (endpoints/listening.py)."""
         self.onward: Onward[QueueT] | None = None
         """The room for such messages, if they are passed on (endpoints/passing_on.py)."""
         self.halted: dict[Account, dict[QueueT, None]] = {}

@@ -11,14 +11,12 @@ from typing import Any, Final
 from holdfast.amqp.message.message import Message
 from holdfast.amqp.wire.performatives import Header, Properties
 from holdfast.amqp.wire.types import Int, Long, Symbol, Timestamp, Uint, Ulong
-from holdfast.client.messages.payload import ENQUEUED, SEQUENCE
+from holdfast.client.messages.payload import ENQUEUED, ENQUEUED_KEY, SEQUENCE, SEQUENCE_KEY
 
 HEADERS_MAX: Final = 256
 """Different headers remembered; they are few and short."""
 
-_SEQUENCE_KEY: Final = b"\xa3\x15x-opt-sequence-number\x80"
-_ENQUEUED_KEY: Final = b"\xa3\x13x-opt-enqueued-time\x83"
-_PLACE: Final = Struct(f">II{len(_SEQUENCE_KEY)}sQ{len(_ENQUEUED_KEY)}sq")
+_PLACE: Final = Struct(f">II{len(SEQUENCE_KEY)}sQ{len(ENQUEUED_KEY)}sq")
 _PLACE_BYTES: Final = _PLACE.size - 4
 _DOUBLE: Final = Struct(">d")
 
@@ -145,7 +143,7 @@ def _annotations(payload: bytes, at: int) -> tuple[dict[Any, Any], int]:
     """The two that a node writes, in its form; else any short map."""
     if payload[at] == 0xD1 and len(payload) >= at + 1 + _PLACE.size:
         size, count, first, sequence, second, enqueued_ms = _PLACE.unpack_from(payload, at + 1)
-        if size == _PLACE_BYTES and count == 4 and first == _SEQUENCE_KEY and second == _ENQUEUED_KEY:
+        if size == _PLACE_BYTES and count == 4 and first == SEQUENCE_KEY and second == ENQUEUED_KEY:
             return {SEQUENCE: Ulong(sequence), ENQUEUED: Timestamp(enqueued_ms)}, at + 1 + _PLACE.size
     return _map(payload, at)
 

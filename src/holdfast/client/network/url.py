@@ -3,6 +3,7 @@
 Rules of this file: pure; a password is in no repr, no text and no error.
 """
 
+import re
 from dataclasses import dataclass, field, replace
 from typing import Final
 from urllib.parse import quote, unquote, urlsplit
@@ -15,6 +16,8 @@ VHOST_PREFIX: Final = "vhost:"
 
 PORTS: Final = {"amqp": 5672, "amqps": 5671}
 _FORM: Final = "expected amqp://[user:password@]host[:port][/VHOST] or amqps://…"
+_PLACE: Final = re.compile(r"(?:[^:/?#]*://)?(?:\[[^\]]*\]|[^:/?#]*)(?::\d{0,5}(?=$|[/?#]))?(?:/[^:?#]*)?")
+"""Scheme, host, port and path of a URL without a login: as much of it as can be no password."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,9 +73,9 @@ def parse_url(text: str) -> Url:
     """Reads `amqp://[user:password@]host[:port][/VHOST]`, or `amqps://…`; user, password and virtual host are
     percent-encoded.
 
-    Raises ConfigError, which never shows user or password.
+    Raises ConfigError, which never shows a password.
     """
-    shown = text.rpartition("@")[2]
+    shown = _shown(text)
     try:
         parts = urlsplit(text)
         port = parts.port
@@ -80,7 +83,8 @@ def parse_url(text: str) -> Url:
     except ValueError:
         raise ConfigError(f"invalid URL {shown!r}, without a valid host or port; {_FORM}") from None
     if parts.scheme not in PORTS:
-        raise ConfigError(f"invalid URL {shown!r}, with scheme {parts.scheme[:20]!r}; {_FORM}")
+        problem = f"with scheme {parts.scheme[:20]!r}" if "://" in text else "without a scheme"
+        raise ConfigError(f"invalid URL {shown!r}, {problem}; {_FORM}")
     if not host:
         raise ConfigError(f"invalid URL {shown!r}, without a host; {_FORM}")
     if port == 0 or parts.netloc.endswith(":"):
@@ -104,3 +108,14 @@ def parse_url(text: str) -> Url:
         password=password,
         vhost=vhost or None,
     )
+
+
+def _shown(text: str) -> str:
+    """What errors show of a URL: what is behind its login. Where there is no "@", the host may have been left out, and
+    what looks like a port and is none may be the password."""
+    _, login, place = text.rpartition("@")
+    if login:
+        return place
+    match = _PLACE.match(text)
+    assert match is not None, "each part of it may be missing"
+    return text if match.end() == len(text) else f"{text[: match.end() + 1]}…"

@@ -9,7 +9,7 @@ import os
 from collections import deque
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any, Final, Protocol
 
 from holdfast.amqp.message.body import BodyReader
 from holdfast.amqp.message.message import Message
@@ -18,6 +18,10 @@ from holdfast.amqp.wire import conditions
 from holdfast.client.errors import UndecodableMessage
 from holdfast.client.receive.delivery import Delivery, Settles
 from holdfast.errors import HoldfastError, LocalProtocolError, RemoteProtocolError
+from holdfast.units import KIB
+
+WHOLE_HEAD_BYTES: Final = 4 * KIB
+"""Of a message that is read as it came: with so many its sequence is known."""
 
 
 class HoldsParts(Settles, Protocol):
@@ -25,6 +29,24 @@ class HoldsParts(Settles, Protocol):
 
     def hold(self, more_bytes: int) -> None:
         """So many more bytes of bodies are in memory unread; negative: fewer."""
+
+
+class WholeReader:
+    """In the place of a `BodyReader`: what is read is the whole message, and its head is known by its first bytes."""
+
+    def __init__(self) -> None:
+        self.head: Message | None = None
+        self.head_bytes = b""
+
+    def feed(self, data: bytes) -> list[bytes]:
+        if self.head is None:
+            self.head_bytes += data
+            if len(self.head_bytes) >= WHOLE_HEAD_BYTES:
+                self.head = Message()
+        return [data] if data else []
+
+    def end(self) -> None:
+        self.head = self.head or Message()
 
 
 class DeliveryInParts(Delivery):
@@ -40,9 +62,9 @@ class DeliveryInParts(Delivery):
 
     _receiver: HoldsParts
 
-    def __init__(self, receiver: HoldsParts, event: events.Delivery) -> None:
+    def __init__(self, receiver: HoldsParts, event: events.Delivery, reader: "BodyReader | WholeReader") -> None:
         super().__init__(receiver, event, 0, 0)
-        self._reader = BodyReader()
+        self._reader = reader
         self._parts: deque[bytes] = deque()
         self._unread_bytes = 0
         self._arrived = asyncio.Event()

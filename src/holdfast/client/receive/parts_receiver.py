@@ -5,16 +5,17 @@ The link has a session of its own, so that a closed window delays no other link 
 once its last part has arrived; an outcome that the program gives earlier is kept until then.
 """
 
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from holdfast.amqp.links.receiver import Receiver as EngineReceiver
+from holdfast.amqp.message.body import BodyReader
 from holdfast.amqp.session import events
 from holdfast.amqp.session.session import Session
 from holdfast.client.errors import DeliveryBroken
 from holdfast.client.link import ENDED_HERE, LinkHost
 from holdfast.client.messages.payload import placed
 from holdfast.client.receive.delivery import ACCEPTED, RELEASED, Delivery
-from holdfast.client.receive.parts_delivery import DeliveryInParts
+from holdfast.client.receive.parts_delivery import DeliveryInParts, WholeReader
 from holdfast.client.receive.receiver import Receiver
 from holdfast.client.receive.terms import Terms
 from holdfast.errors import LocalProtocolError
@@ -38,7 +39,9 @@ class PartsReceiver(Receiver):
     `async for` yields a DeliveryInParts each, when its body begins. The next one comes after the end of that body.
     """
 
-    HIDDEN = Receiver.HIDDEN | {"confirmation"}
+    HIDDEN = Receiver.HIDDEN | {"READER", "confirmation"}
+
+    READER: ClassVar[type[BodyReader | WholeReader]] = BodyReader
 
     def __init__(self, connection: LinkHost, address: str, terms: Terms) -> None:
         super().__init__(connection, address, terms)
@@ -149,7 +152,7 @@ class PartsReceiver(Receiver):
         self._break(f"{self._what}: the node aborted the message before its end")
 
     def _begin(self, event: events.Delivery) -> None:
-        self._incoming = DeliveryInParts(self, event)
+        self._incoming = DeliveryInParts(self, event, self.READER())
         self._is_offered = self._is_duplicate = False
 
     def _go_on(self, data: bytes, *, last: bool) -> None:
@@ -211,3 +214,9 @@ class PartsReceiver(Receiver):
             if self._session is not None:
                 self._session.hold_window(holds)
                 self._connection.schedule()
+
+
+class WholeReceiver(PartsReceiver):
+    """Hands out each message as its bytes: the parts are those of all of it, whatever kind of body it has."""
+
+    READER = WholeReader

@@ -48,7 +48,7 @@ class ReceivingLink(ClientLink):
         self._closes = not self._durable
         self._next_sequence = terms.start_sequence
         self._terms = terms
-        self._message_bytes_max: int | None = None
+        self._message_bytes_max = terms.message_bytes_max
         """The max-message-size of the attach; None: the connection's."""
         self._link: EngineReceiver | None = None
         self._had_link = False

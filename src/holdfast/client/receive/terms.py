@@ -51,12 +51,15 @@ class Terms:
     resume_s: float = 0.0
     selector: str | None = None
     confirm_s: float | None = None
+    message_bytes_max: int | None = None
 
     def __post_init__(self) -> None:
         if not self.resume_s >= 0:
             raise ConfigError(f"invalid value {self.resume_s} for resume_s; expected at least 0")
         if self.confirm_s is not None and not 0 <= self.confirm_s <= CONFIRM_S_MAX:
             raise ConfigError(f"invalid value {self.confirm_s} for confirm_s; expected 0 to {CONFIRM_S_MAX}")
+        if self.message_bytes_max is not None and self.message_bytes_max < 1:
+            raise ConfigError(f"invalid value {self.message_bytes_max} for message_bytes_max; expected at least 1")
         if self.confirm_s is not None and self.copy:
             raise ConfigError("confirm_s excludes browse and a range; remove them")
         if self.credit < 1:

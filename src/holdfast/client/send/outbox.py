@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable
 
 from holdfast.amqp.wire.performatives import TransactionalState
-from holdfast.client.errors import TransactionRolledBack
+from holdfast.client.errors import NoReply, TransactionRolledBack
 from holdfast.client.messages import payload
 from holdfast.client.messages.bodies import Body
 from holdfast.client.outcomes import ACCEPTED, Accepted, Outcome, Rejected, Spooled, is_not_taken
@@ -178,10 +178,15 @@ class Outbox:
         self.load()
 
     def unlinked(self) -> None:
-        """The link has ended, and with it the transactions of messages that were sent on it."""
+        """The link has ended, and with it the transactions of messages that were sent on it. What goes once and was
+        sent on it is not sent again."""
+        held_back = self._held_back()
+        once = [message for message in self.pending.values() if message.once and message.key not in held_back]
         self.has_link = False
         for message in [message for message in self.pending.values() if message.state is not None]:
             self.drop(message, TransactionRolledBack("the link broke: the transaction is rolled back", None))
+        for message in once:
+            self.drop(message, NoReply("the link broke before the reply came; the request may have been carried out"))
         self.retries.clear()
 
     def send_again(self, messages: list[PendingMessage]) -> None:
@@ -227,13 +232,27 @@ class Outbox:
         return count
 
     def drop(self, message: PendingMessage, error: Exception) -> None:
-        """Reading its body raised `error`: the message was not sent, and its future gets the error."""
+        """The message is not sent, or not again, and its future gets `error`: what reading its body raised, or how its
+        transaction ended, or its only link."""
         if self.pending.pop(message.key, None) is not None:
             if message.future is not None and not message.future.done():
                 message.future.set_exception(error)
-                if message.state is not None:
-                    message.future.exception()  # marks it as retrieved: the transaction's end looks at it, or nobody
+                if message.state is not None or message.once:
+                    message.future.exception()  # marks it as retrieved: who made the future looks at it, or nobody
             self.wake()
+
+    def end_transaction(self, txn_id: bytes) -> None:
+        """That transaction is rolled back: what was not sent of it stays out of it."""
+        held_back = self._held_back()
+        of_it = (item for item in self.pending.values() if item.state is not None and item.state.txn_id == txn_id)
+        for message in [item for item in of_it if item.key in held_back]:
+            self.drop(message, TransactionRolledBack("the transaction ended before the message was sent", None))
+        self.unsent = deque(message for message in self.unsent if message.key in self.pending)
+
+    def take_back(self, message: PendingMessage) -> None:
+        """Nobody waits any more for this message, which goes once: it does not go if it has not gone."""
+        if message.key in self.pending and message.key in self._held_back():
+            self.give_up(message)
 
     def give_up(self, message: PendingMessage) -> None:
         """The caller has given up the message, and not all of it was sent."""
@@ -256,6 +275,10 @@ class Outbox:
     def wake(self) -> None:
         """Wakes all that wait for room, or for the end."""
         self.waiting.wake(self._in_doubt_max - len(self.pending), is_empty=not self.pending and not self.spooled)
+
+    def _held_back(self) -> Collection[int]:
+        """The keys of messages that were not sent on the link that is attached; of all where there is none."""
+        return {message.key for message in self.unsent} if self.has_link else set(self.pending)
 
     def _send_retries(self) -> bool:
         """Puts the messages of `retries` back among the unsent ones; False while others are under way."""

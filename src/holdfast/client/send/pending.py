@@ -18,7 +18,7 @@ OnOutcome = Callable[[int | None, Outcome], None]
 class PendingMessage:
     """One message whose outcome is not known: the node may have stored it or not."""
 
-    __slots__ = ("body", "cut", "future", "key", "local", "number", "on_outcome", "size", "state")
+    __slots__ = ("body", "cut", "future", "key", "local", "number", "on_outcome", "once", "size", "state")
 
     def __init__(
         self,
@@ -39,6 +39,8 @@ class PendingMessage:
         """What follows `cut`, where the message is sent in parts."""
         self.state: TransactionalState | None = None
         """Of the transaction that it is sent in, which ends with its connection."""
+        self.once = False
+        """It is not sent on a second link, whatever became of it on the first."""
         self.local = 0
         """Its place in the spool, if there is one."""
         self.size = 0

@@ -47,8 +47,9 @@ class Sender(ClientLink, Listed):
     """
 
     HIDDEN = hidden(
-        LinkHandler, ClientLink, "outage", "decided", "submit_within", shown=("failure", "is_over", "ready")
-    )
+        LinkHandler, ClientLink, "outage", "decided", "submit_within", "end_transaction", "submit_once", "take_back",
+        shown=("failure", "is_over", "ready"),
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -222,6 +223,24 @@ class Sender(ClientLink, Listed):
             self._check_number(number)
         self._outbox.enter(payload.cut(message), number, future, None, state=state)
         return future
+
+    def end_transaction(self, txn_id: bytes) -> None:
+        """What was submitted within that transaction and not sent yet is not sent any more; its rollback calls it."""
+        self._outbox.end_transaction(txn_id)
+
+    async def submit_once(self, message: Message | object) -> PendingMessage:
+        """Sends one message on one link only, for `Conversation`: where the link ends before its outcome, its future
+        gets NoReply, for somebody may have received it. `take_back` it when nobody waits for it any more."""
+        if self.failure is not None or len(self._outbox.pending) >= self._in_doubt_max:
+            await self._room()
+        pending = self._outbox.enter(payload.cut(message), None, self._loop.create_future(), None)
+        assert pending is not None, "it has no number that the node could have"
+        pending.once = True
+        return pending
+
+    def take_back(self, message: PendingMessage) -> None:
+        """If that message of `submit_once` was not sent yet, it is not sent any more."""
+        self._outbox.take_back(message)
 
     async def post(
         self, message: Message | object, *, number: int | None = None, on_outcome: OnOutcome | None = None

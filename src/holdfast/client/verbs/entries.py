@@ -12,18 +12,19 @@ from typing import Any, Final
 
 from holdfast.amqp.message.message import Message
 from holdfast.client.connection import Connection
-from holdfast.client.errors import ManagementError
+from holdfast.client.errors import ManagementError, RequestInDoubt
 from holdfast.client.receive.receiver import Receiver
 from holdfast.client.verbs.render import body_bytes, body_fields, plain
-from holdfast.client.verbs.running import connect_as, place_of, refused, run
+from holdfast.client.verbs.running import complain, connect_as, place_of, refused, run
 from holdfast.columns import table
+from holdfast.entity_types import ENTRY, QUEUE
 from holdfast.errors import ConfigError
 from holdfast.lines import json_line, say
+from holdfast.names import DEAD_LETTERS
 
-ENTRY: Final = "holdfast:entry"
 COLUMNS: Final = ("sequence", "state", "delivery_count", "enqueued", "bytes", "message_id")
 DEAD_COLUMNS: Final = ("sequence", "enqueued", "bytes", "message_id", "from", "reason")
-DEAD_LETTERS: Final = "$dead-letters"
+
 BROWSE_CREDIT: Final = 500
 CHANGED_AT_ONCE: Final = 250
 """Messages that are looked for before those that were found are changed."""
@@ -82,7 +83,7 @@ async def browsed(connection: Connection, args: argparse.Namespace) -> Receiver 
     """A reader of what is in the queue now and matches `args.selector`, behind `args.after`, at most `args.count`; None
     if there is nothing."""
     try:
-        row = await connection.manage("READ", "holdfast:queue", args.queue)
+        row = await connection.manage("READ", QUEUE, args.queue)
     except ManagementError as error:
         if error.code == 404 and args.queue == DEAD_LETTERS:  # made for the first of them
             return None
@@ -156,17 +157,23 @@ async def _change(connection: Connection, args: argparse.Namespace) -> int:
     code = 0
     more = {"to": args.to} if args.action in ("move", "copy") else {}
     done = []
-    async for sequence in _sequences(connection, args):
-        try:
-            told = await _named(connection, args.queue, sequence)
-            answer = await connection.manage(args.action.upper(), ENTRY, args.queue, told | more)
-        except ManagementError as error:
-            code = refused(args, error)
-            continue
-        done.append({"sequence": sequence, **{key: plain(value) for key, value in answer.items() if key == "to"}})
-        if not args.json:
-            to = f" to {plain(answer['to'])}" if "to" in answer else ""
-            say(f"{args.queue} {sequence} {DONE[args.action]}{to}")
-    if args.json:
-        say(json_line(done))
+    try:
+        async for sequence in _sequences(connection, args):
+            try:
+                told = await _named(connection, args.queue, sequence)
+                answer = await connection.manage(args.action.upper(), ENTRY, args.queue, told | more)
+            except ManagementError as error:
+                code = refused(args, error)
+                continue
+            except RequestInDoubt as error:
+                complain(args, RequestInDoubt(f"{args.queue} {sequence}: {error}"))
+                code = 1
+                continue
+            done.append({"sequence": sequence, **{key: plain(value) for key, value in answer.items() if key == "to"}})
+            if not args.json:
+                to = f" to {plain(answer['to'])}" if "to" in answer else ""
+                say(f"{args.queue} {sequence} {DONE[args.action]}{to}")
+    finally:  # what was done is told also where the connection fails before the last one
+        if args.json:
+            say(json_line(done))
     return code

@@ -12,9 +12,9 @@ from holdfast.client.verbs.manage import asked, print_json
 from holdfast.client.verbs.render import plain
 from holdfast.client.verbs.running import run
 from holdfast.columns import table
+from holdfast.entity_types import FEDERATION
 from holdfast.lines import say
 
-KIND = "holdfast:federation"
 COLUMNS = ("topic", "neighbour", "direction", "mode", "patterns", "state", "configured", "origins", "rows")
 TREE = ("destination", "next_hop", "path")
 
@@ -31,7 +31,7 @@ def tree(args: argparse.Namespace) -> int:
 
 async def _federation(connection: Connection, args: argparse.Namespace) -> None:
     if args.action == "list":
-        answer = await connection.manage("QUERY", KIND)
+        answer = await connection.manage("QUERY", FEDERATION)
         rows = plain(answer["federation"])
         if args.json:
             print_json(rows)
@@ -43,9 +43,9 @@ async def _federation(connection: Connection, args: argparse.Namespace) -> None:
     name = f"{args.topic}@{args.neighbour}"
     if args.action == "add":
         asked = {"mode": args.mode, "patterns": args.patterns, "direction": args.direction}
-        answer = await connection.manage("CREATE", KIND, name, asked)
+        answer = await connection.manage("CREATE", FEDERATION, name, asked)
     else:
-        answer = await connection.manage("DELETE", KIND, name)
+        answer = await connection.manage("DELETE", FEDERATION, name)
     if args.json:
         print_json(answer)
     elif args.action == "add":
@@ -55,7 +55,7 @@ async def _federation(connection: Connection, args: argparse.Namespace) -> None:
 
 
 async def _tree(connection: Connection, args: argparse.Namespace) -> None:
-    answer = await connection.manage("TREE", KIND, args.topic, {"subject": args.subject})
+    answer = await connection.manage("TREE", FEDERATION, args.topic, {"subject": args.subject})
     rows = plain(answer["tree"])
     if args.json:
         print_json(rows)

@@ -14,6 +14,7 @@ from holdfast.client.verbs.manage import asked, print_json
 from holdfast.client.verbs.render import plain
 from holdfast.client.verbs.running import run
 from holdfast.columns import table
+from holdfast.entity_types import LINK
 from holdfast.errors import ConfigError
 from holdfast.lines import say
 from holdfast.schema import Kind, check_keys
@@ -66,7 +67,7 @@ async def _link(connection: Connection, args: argparse.Namespace, *, steps: obje
             arguments["steps"] = steps
         if args.start != FIRST:  # nodes of an earlier version do not know the key
             arguments["start"] = args.start if isinstance(args.start, str) else Ulong(args.start)
-    answer = await connection.manage(args.action.upper(), "holdfast:link", args.name, arguments)
+    answer = await connection.manage(args.action.upper(), LINK, args.name, arguments)
     if args.json:
         print_json(answer)
     elif args.action == "create":

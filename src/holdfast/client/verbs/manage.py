@@ -15,6 +15,7 @@ from holdfast.client.verbs.render import plain
 from holdfast.client.verbs.running import connect_as, place_of, refused, run
 from holdfast.client.verbs.status_lines import status_lines
 from holdfast.columns import counted, table
+from holdfast.entity_types import NODE, QUEUE, SUBSCRIPTION
 from holdfast.errors import ConfigError
 from holdfast.lines import json_line, say
 
@@ -44,7 +45,7 @@ def forget(args: argparse.Namespace) -> int:
 
 async def _forget(connection: Connection, args: argparse.Namespace) -> None:
     mail = {"mail": "dead-letter"} if args.dead_letter else {"mail": "move", "to": args.move_to} if args.move_to else {}
-    answer = plain(await connection.manage("FORGET", "holdfast:node", args.node, mail))
+    answer = plain(await connection.manage("FORGET", NODE, args.node, mail))
     if args.json:
         print_json(answer)
         return
@@ -93,7 +94,6 @@ def _room(args: argparse.Namespace) -> dict[str, float | None]:
 
 
 async def _queue(connection: Connection, args: argparse.Namespace) -> None:
-    kind = "holdfast:queue"
     if args.action == "list":
         queues = await connection.admin.queues()
         if args.json:
@@ -137,16 +137,15 @@ async def _queue(connection: Connection, args: argparse.Namespace) -> None:
         arguments = {"origin": args.origin}
     elif args.action == "delete" and args.tombstones:
         arguments = {"tombstones": True}
-    answer = await connection.manage(args.action.upper(), kind, args.name, arguments)
+    answer = await connection.manage(args.action.upper(), QUEUE, args.name, arguments)
     if args.json:
         print_json(answer)
     elif args.action == "create":
         is_new = answer.get("created", True)  # an older node does not say
         say(f"{args.name} created" if is_new else f"{args.name} is there already, with these settings")
     elif args.action == "update":
-        keys = ("bytes_max", "messages_max", "when_full", "deliveries_max")
-        bounds = ", ".join(f"{key} {plain(answer.get(key)) or 'none'}" for key in keys)
-        say(f"{args.name} {'changed' if answer.get('changed') else 'is so already'}: {bounds}")
+        settings = ", ".join(f"{key} {NONE if value is None else value}" for key, value in arguments.items())
+        say(f"{args.name} {'changed' if answer.get('changed') else 'is so already'}: {settings}")
     elif args.action == "skip":
         lost = answer.get("lost") or []
         for gap in lost:
@@ -201,7 +200,7 @@ async def _subscription(connection: Connection, args: argparse.Namespace) -> Non
     if len(queues) > 1:
         raise ConfigError(f"subscription {args.name!r} is on {', '.join(queues)}; name one with --queue")
     arguments = {"queue": queues[0], **(_bounds(args) if args.action == "update" else {})}
-    answer = await connection.manage(args.action.upper(), "holdfast:subscription", args.name, arguments)
+    answer = await connection.manage(args.action.upper(), SUBSCRIPTION, args.name, arguments)
     if args.json:
         print_json(answer)
     elif args.action == "update":

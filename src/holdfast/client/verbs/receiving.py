@@ -22,13 +22,13 @@ from holdfast.client.receive.receiver import Receiver
 from holdfast.client.verbs.running import Progress, complain, connect_as, place_of
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.lines import json_line, say
+from holdfast.names import DEAD_LETTERS
 
 R = TypeVar("R", bound=Receiver)
 
 UNREADABLE_SHOWN_MAX: Final = 100
 """Messages that cannot be read, of which each has a line of its own."""
 
-DEAD_LETTERS: Final = "$dead-letters"
 """What is rejected from there is gone."""
 
 

@@ -12,9 +12,9 @@ from holdfast.client.verbs.manage import asked, print_json
 from holdfast.client.verbs.render import plain
 from holdfast.client.verbs.running import run
 from holdfast.columns import table
+from holdfast.entity_types import SERVICE
 from holdfast.lines import say
 
-KIND = "holdfast:service"
 COLUMNS = ("name", "address")
 
 
@@ -36,7 +36,7 @@ async def _service(connection: Connection, args: argparse.Namespace) -> None:
     if args.action == "register":
         answer = await connection.admin.register_service(args.name, args.address, replace=args.replace)
     else:
-        answer = await connection.manage("READ" if args.action == "find" else "DELETE", KIND, args.name)
+        answer = await connection.manage("READ" if args.action == "find" else "DELETE", SERVICE, args.name)
     if args.json:
         print_json(answer)
     elif args.action == "find":

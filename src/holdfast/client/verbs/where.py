@@ -15,6 +15,7 @@ from holdfast.client.errors import ManagementError
 from holdfast.client.verbs.render import plain
 from holdfast.client.verbs.running import connect_as, place_of, refused, run
 from holdfast.columns import table
+from holdfast.entity_types import NODE
 from holdfast.errors import ConfigError
 from holdfast.lines import json_line, say
 
@@ -45,7 +46,7 @@ async def _where(args: argparse.Namespace, ids: list[Any]) -> int:
 
 async def _ask(connection: Connection, ids: list[Any], limit_s: float) -> dict[str, Any]:
     arguments = {"message_id": ids, "limit_s": limit_s}
-    return await connection.manage("WHERE", "holdfast:node", None, arguments, limit_s=limit_s + ANSWER_S)
+    return await connection.manage("WHERE", NODE, None, arguments, limit_s=limit_s + ANSWER_S)
 
 
 def ids_of(text: str, kind: str | None) -> list[Any]:

@@ -227,7 +227,8 @@ class Destination:
         if not waits and self.catalog.is_delayed(queue, value) and self.catalog.delayed_full(host):
             return False
         if not waits and keeps and (onward := self.places.onward(queue, value)) is not None:
-            self.full.no_room(onward.places[0][0], size, via)
+            if onward.waits_for is None:
+                self.full.no_room(onward.places[0][0], size, via)
             return None
         reserve = NEXT_BYTES if number == origin.next_missing else 0
         if not self._room.has(len(value), forwarding=True, reserve=reserve):

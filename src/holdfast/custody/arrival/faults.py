@@ -11,9 +11,10 @@ from typing import Protocol
 from holdfast.access.actions import CREATE, SEND
 from holdfast.amqp.message import framing
 from holdfast.custody.transfers.carried import Arrival
+from holdfast.names import DEAD_LETTERS
 from holdfast.peers.audit import Audit
 from holdfast.peers.authorise import Authoriser
-from holdfast.state.catalog import DEAD_LETTERS, Catalog
+from holdfast.state.catalog import Catalog
 from holdfast.state.on_demand import makes
 
 

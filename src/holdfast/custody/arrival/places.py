@@ -27,6 +27,8 @@ class Needed(NamedTuple):
     delayed: int = 0
     is_onward: bool = False
     """Whether the queue is a transmission queue by which a message is passed on."""
+    waits_for: tuple[Queue, bytes] | None = None
+    """The topic and the message, if it is not known yet to which nodes that passes it on."""
 
     @property
     def is_group(self) -> bool:
@@ -44,6 +46,8 @@ class Places:
 
     def has_place(self, needed: Needed) -> bool:
         """Whether there is room for all of it now; notes a queue without room."""
+        if needed.waits_for is not None:
+            return not self._learns(*needed.waits_for)
         for queue, count, size in self._without_room(needed):
             self._full.no_room(queue.key, size // count, None)
             return False
@@ -52,14 +56,20 @@ class Places:
         return self._room.has(needed.stored_bytes, forwarding=True)
 
     def onward(self, topic: Queue | None, value: bytes, count: int = 1) -> Needed | None:
-        """The room that a message lacks in a transmission queue by which that topic passes it on; None if none is
-        lacking. `count`: the number of messages at once."""
+        """The room that a message lacks in a transmission queue by which that topic passes it on, or that it waits to
+        know these queues; None if nothing is lacking. `count`: the number of messages at once."""
         if topic is None or topic.kind is not QueueKind.TOPIC or topic.work.onward is None:
             return None
+        if self._learns(topic, value):
+            return Needed(topic.host, ((topic.key, 1, packed.size_of(value)),), len(value), waits_for=(topic, value))
         full = topic.work.onward.no_room(topic, value, count)
         if full is None:
             return None
         return Needed(topic.host, ((full.key, 1, packed.size_of(value)),), len(value), is_onward=True)
+
+    def _learns(self, topic: Queue, value: bytes) -> bool:
+        onward = topic.work.onward
+        return onward is not None and self._catalog.has(topic) and onward.learns(topic, value)
 
     def of_group(self, host: str, members: list[Waiting], values: list[bytes], stored_bytes: int) -> Needed:
         """The room that a whole group needs, or that one of its messages needs to be passed on."""

@@ -29,6 +29,7 @@ from holdfast.custody.names.identity import Identities
 from holdfast.custody.sent_back import HELD_MAX
 from holdfast.custody.transfers import carried, carried_runs
 from holdfast.custody.transfers.carried_form import tail_of
+from holdfast.engine.back_off import back_off_s
 from holdfast.engine.clock import Clock
 from holdfast.engine.log import Log
 from holdfast.engine.outbox import Outbox
@@ -418,14 +419,13 @@ class CustodySender(TakesTurns):
         if value is None or not self.active:
             return
         identity = packed.identity_of(value)
-        first, longest = RETRY_S
         blocked = self.blocked.get(identity.origin)
         if blocked is None:  # its first try is with the next epoch
             self.blocked[identity.origin] = Blocked(self.clock.now, identity.number, self.clock.now)
             self.schedule()
             return
         blocked.attempts += 1
-        blocked.due = self.clock.now + min(longest, first * 2.0 ** min(blocked.attempts, 10))
+        blocked.due = self.clock.now + back_off_s(RETRY_S, blocked.attempts)
         blocked.lowest = min(blocked.lowest, identity.number)
         blocked.probe = None
         blocked.window = 1

@@ -16,8 +16,9 @@ from holdfast.endpoints.addresses.dynamic_nodes import PREFIX
 from holdfast.endpoints.addresses.link_refusal import Refusal
 from holdfast.engine.clock import Clock
 from holdfast.engine.log import Log
+from holdfast.names import DEAD_LETTERS
 from holdfast.peers.link_tables import LinkTables
-from holdfast.state.catalog import DEAD_LETTERS, Catalog
+from holdfast.state.catalog import Catalog
 from holdfast.state.producer_ends import ProducerEnds
 from holdfast.state.turns import Turns
 from holdfast.units import iso8601

@@ -28,11 +28,11 @@ from holdfast.endpoints.addresses.link_refusal import Refusal, permit
 from holdfast.endpoints.addresses.remote_queues import RemoteQueues
 from holdfast.endpoints.addresses.services import SERVICE_PREFIX, Services
 from holdfast.errors import ConfigError
-from holdfast.names import check_name
+from holdfast.names import DEAD_LETTERS, check_name
 from holdfast.peers.authorise import Authoriser
 from holdfast.peers.peer import Peer
 from holdfast.settings.node import NodeConfig
-from holdfast.state.catalog import DEAD_LETTERS, DELAYED, WAITING, Catalog, TooManyQueues
+from holdfast.state.catalog import DELAYED, WAITING, Catalog, TooManyQueues
 from holdfast.state.on_demand import makes
 
 MANAGEMENT: Final = "$management"

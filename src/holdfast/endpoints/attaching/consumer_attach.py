@@ -12,6 +12,7 @@ from holdfast.amqp.wire import conditions
 from holdfast.amqp.wire.extensions import TELLS_PATH
 from holdfast.amqp.wire.performatives import Attach, Source
 from holdfast.amqp.wire.types import Symbol
+from holdfast.broker.beginnings import put_back
 from holdfast.broker.cursors.cursor import Cursor
 from holdfast.broker.cursors.entry_consumer import EntrySelector
 from holdfast.broker.entries.address import split_topic
@@ -134,8 +135,8 @@ class ConsumerAttach:
             if address.startswith("@"):
                 text = f"{address[:60]}: clients cannot receive from a transmission queue"
                 raise Refusal(conditions.NOT_ALLOWED, f"{text}; use a queue of {self._name!r}")
-            if self._resolver.address_of(address, peer.host).node is not None:
-                text = f"{address} is a queue of another node; connect to that node, or use a queue of {self._name!r}"
+            if self._resolver.address_of(address, peer.host).node is not None:  # one text: remotes are not revealed
+                text = f"{address} is at another node or a remote; connect to that, or use a queue of {self._name!r}"
                 raise Refusal(conditions.NOT_FOUND, text)
         if source.distribution_mode not in (None, MOVE, COPY):
             text = f"invalid value {source.distribution_mode!r} for distribution-mode; expected {MOVE} or {COPY}"
@@ -164,6 +165,8 @@ class ConsumerAttach:
         selector = entry_selector(filters, queue.reader, self._decoded)
         if filters.lease is not None:
             _check_lease(queue, filters.lease)
+            if filters.end is not None and filters.end > queue.visible:  # the lease's holder asked where it ends
+                raise Refusal(conditions.ILLEGAL_STATE, put_back(queue.name, filters.end, queue.visible))
         reader = ReaderLink(
             self._reader_parts, peer, link, queue, start=filters.start, end=filters.end, selector=selector,
             settled=terms.presettled, tells_path=TELLS_PATH in (terms.attach.desired_capabilities or ()),

@@ -5,9 +5,9 @@ that takes messages is refused if it has another filter, because it would get me
 0022).
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from holdfast.amqp.wire import conditions
 from holdfast.amqp.wire.extensions import (
@@ -19,7 +19,6 @@ from holdfast.amqp.wire.extensions import (
     SELECTOR,
     SELECTOR_CODE,
     START_SEQUENCE,
-    SUBJECT,
     SUBSCRIPTION,
     TOPIC_BINDING,
     TOPIC_BINDING_CODE,
@@ -29,7 +28,7 @@ from holdfast.amqp.wire.types import Described
 from holdfast.broker.entries import annotate
 from holdfast.broker.subjects import Pattern
 from holdfast.endpoints.addresses.link_refusal import Refusal
-from holdfast.endpoints.entry_sections import SUBJECT_FIELD, sections_of, usual_properties
+from holdfast.endpoints.entry_sections import sections_of, subject_of, usual_properties
 from holdfast.endpoints.publishers import HALF
 from holdfast.engine.port import EntryReader
 from holdfast.errors import ConfigError
@@ -38,12 +37,6 @@ from holdfast.selectors.layouts import Layout, Layouts
 from holdfast.selectors.parsing import SELECTOR_BYTES_MAX
 from holdfast.selectors.predicate import Predicate, compile_selector
 from holdfast.selectors.sections import Sections
-
-SELECTORS: Final = (str(SELECTOR), str(SELECTOR_CODE))
-PATTERNS: Final = (str(TOPIC_BINDING), str(TOPIC_BINDING_CODE))
-SUBJECTS: Final = (str(DIRECT_BINDING), str(DIRECT_BINDING_CODE))
-NO_LOCALS: Final = (str(NO_LOCAL), str(NO_LOCAL_CODE))
-"""Descriptors of a selector, of a pattern of subjects, of one subject, and of what a reader published itself."""
 
 Compile = Callable[[object], Predicate]
 """Compiles a peer's selector; Refusal for an invalid one."""
@@ -96,7 +89,83 @@ class Filters:
 
     def leave_out_no_local(self) -> None:
         """The filter no-local is not applied, so it is not echoed."""
-        self.applied = {key: value for key, value in self.applied.items() if str(value.descriptor) not in NO_LOCALS}
+        names = (str(NO_LOCAL), str(NO_LOCAL_CODE))
+        self.applied = {key: value for key, value in self.applied.items() if str(value.descriptor) not in names}
+
+
+class Given(NamedTuple):
+    """A filter as it came: its key in the source's map, its descriptor, its value."""
+
+    key: str
+    name: str
+    value: Any
+
+
+def _sequence(given: Given) -> int:
+    if not isinstance(given.value, int) or isinstance(given.value, bool) or given.value < 0:
+        text = f"invalid value {given.value!r} for filter {given.name}; expected a ulong"
+        raise Refusal(conditions.INVALID_FIELD, text)
+    return int(given.value)
+
+
+def _read_start(found: Filters, given: Given, compile_: Compile) -> None:
+    found.start = _sequence(given)
+
+
+def _read_end(found: Filters, given: Given, compile_: Compile) -> None:
+    found.end = _sequence(given)
+
+
+def _read_lease(found: Filters, given: Given, compile_: Compile) -> None:
+    if not isinstance(given.value, list) or len(given.value) != 3:
+        text = f"invalid value for filter {given.name}; expected a list of name, queue UUID and epoch"
+        raise Refusal(conditions.INVALID_FIELD, text)
+    found.lease = given.value
+
+
+def _read_selector(found: Filters, given: Given, compile_: Compile) -> None:
+    if found.selector is not None:
+        text = f"filter {given.key!r} is a second selector of the source; remove one"
+        raise Refusal(conditions.INVALID_FIELD, text)
+    found.selector = compile_(given.value)
+
+
+def _read_pattern(found: Filters, given: Given, compile_: Compile, *, is_exact: bool = False) -> None:
+    if found.pattern is not None:
+        text = f"filter {given.key!r} is a second one for subjects; remove one"
+        raise Refusal(conditions.INVALID_FIELD, text)
+    found.pattern = pattern_of(given.value, is_exact=is_exact)
+
+
+def _read_subject(found: Filters, given: Given, compile_: Compile) -> None:
+    _read_pattern(found, given, compile_, is_exact=True)
+
+
+def _read_no_local(found: Filters, given: Given, compile_: Compile) -> None:
+    found.no_local = True
+
+
+class Reader(NamedTuple):
+    """What reads a filter. `takes`: it can be applied to a link that takes messages, too."""
+
+    read: Callable[[Filters, Given, Compile], None]
+    takes: bool = True
+
+
+READERS: Final[Mapping[str, Reader]] = {
+    str(START_SEQUENCE): Reader(_read_start, takes=False),
+    str(END_SEQUENCE): Reader(_read_end, takes=False),
+    str(SUBSCRIPTION): Reader(_read_lease, takes=False),
+    str(SELECTOR): Reader(_read_selector),
+    str(SELECTOR_CODE): Reader(_read_selector),
+    str(TOPIC_BINDING): Reader(_read_pattern),
+    str(TOPIC_BINDING_CODE): Reader(_read_pattern),
+    str(DIRECT_BINDING): Reader(_read_subject),
+    str(DIRECT_BINDING_CODE): Reader(_read_subject),
+    str(NO_LOCAL): Reader(_read_no_local),
+    str(NO_LOCAL_CODE): Reader(_read_no_local),
+}
+"""By descriptor, as a symbol or as a code: all filters that a node knows."""
 
 
 def filters_of(source: Source, compile_: Compile) -> Filters:
@@ -106,34 +175,10 @@ def filters_of(source: Source, compile_: Compile) -> Filters:
         if not isinstance(value, Described):
             continue
         name = str(value.descriptor)
-        if name in (START_SEQUENCE, END_SEQUENCE):
-            if not isinstance(value.value, int) or isinstance(value.value, bool) or value.value < 0:
-                text = f"invalid value {value.value!r} for filter {name}; expected a ulong"
-                raise Refusal(conditions.INVALID_FIELD, text)
-            if name == START_SEQUENCE:
-                found.start = int(value.value)
-            else:
-                found.end = int(value.value)
-        elif name == SUBSCRIPTION:
-            if not isinstance(value.value, list) or len(value.value) != 3:
-                text = f"invalid value for filter {name}; expected a list of name, queue UUID and epoch"
-                raise Refusal(conditions.INVALID_FIELD, text)
-            found.lease = value.value
-        elif name in SELECTORS:
-            if found.selector is not None:
-                text = f"filter {str(key)!r} is a second selector of the source; remove one"
-                raise Refusal(conditions.INVALID_FIELD, text)
-            found.selector = compile_(value.value)
-        elif name in PATTERNS or name in SUBJECTS:
-            if found.pattern is not None:
-                text = f"filter {str(key)!r} is a second one for subjects; remove one"
-                raise Refusal(conditions.INVALID_FIELD, text)
-            found.pattern = pattern_of(value.value, is_exact=name in SUBJECTS)
-        elif name in NO_LOCALS:
-            found.no_local = True
-        else:
-            continue
-        found.applied[key] = value
+        reader = READERS.get(name)
+        if reader is not None:
+            reader.read(found, Given(str(key), name, value.value), compile_)
+            found.applied[key] = value
     return found
 
 
@@ -145,9 +190,10 @@ def check_taking(source: Source) -> None:
         if not isinstance(value, Described):
             raise Refusal(conditions.INVALID_FIELD, f"invalid filter {str(key)!r}; expected a described value")
         name = str(value.descriptor)
-        if name in SELECTORS or name in PATTERNS or name in SUBJECTS or name in NO_LOCALS:
+        reader = READERS.get(name)
+        if reader is not None and reader.takes:
             continue
-        if name in (START_SEQUENCE, END_SEQUENCE, SUBSCRIPTION):
+        if reader is not None:
             text = f"filter {name} is not supported on a link that takes messages; add {START_SEQUENCE}, or copy"
             raise Refusal(conditions.INVALID_FIELD, text)
         text = f"filter {name} is not supported on a link that takes messages; remove it, or copy unfiltered"
@@ -266,10 +312,7 @@ class EntrySelector:
         sections, decoded = self._sections(value), self._decoded
         subject = decoded.subject
         if subject is None:
-            told = sections.property_field(SUBJECT_FIELD)
-            if told is None:
-                told = sections.annotation(SUBJECT)
-            subject = decoded.subject = told if isinstance(told, str) else ""
+            subject = decoded.subject = subject_of(sections) or ""
         return subject
 
     def _publisher(self, value: bytes) -> tuple[bytes, bytes]:

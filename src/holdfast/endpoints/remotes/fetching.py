@@ -4,19 +4,24 @@ Rules of this file: a message is accepted once it is on disk here. What finds no
 remote keeps it.
 """
 
-from typing import Any
+from typing import Any, Final
 
 from holdfast.access.actions import SEND
 from holdfast.amqp.connection import Receiver, Sender
 from holdfast.amqp.session.session import Session
+from holdfast.amqp.wire import conditions
 from holdfast.amqp.wire.extensions import TRY_LATER
 from holdfast.amqp.wire.performatives import Accepted, Rejected, Released, Source, Target
 from holdfast.broker.entries.host_names import DEFAULT_HOST
+from holdfast.endpoints.addresses.link_refusal import Refusal
 from holdfast.endpoints.addresses.resolver import ResolvedAddress
 from holdfast.endpoints.producer import ProducerLink, ProducerParts
-from holdfast.endpoints.remotes.kept_link import KeptLink
+from holdfast.endpoints.remotes.kept_link import KeptLink, spelt_out
 from holdfast.peers.peer import Peer
 from holdfast.settings.remotes import Fetch
+
+SETTLED: Final = 1
+"""The settle mode of a sender that does not wait for outcomes (AMQP 1.0 §2.8.2)."""
 
 
 class RemoteReceiver(ProducerLink):
@@ -66,11 +71,14 @@ class FetchingLink(KeptLink):
         self._fetch = fetch
 
     def begin(self, session: Session, name: str) -> Sender | Receiver:
-        source, target = Source(address=self._fetch.source), Target(address=self._fetch.target)
-        return session.attach_receiver(name, source, target)
+        source, target = Source(address=self._fetch.source), Target(address=spelt_out(self._fetch.target))
+        return session.attach_receiver(name, source, target, snd_settle_mode=0)
 
     def serve(self, peer: Peer) -> RemoteReceiver:
-        assert isinstance(self.link, Receiver)
+        assert isinstance(self.link, Receiver) and self.link.remote_attach is not None
+        if self.link.remote_attach.snd_settle_mode == SETTLED:
+            text = "the remote only sends settled messages, which would be lost where there is no room for them"
+            raise Refusal(conditions.NOT_IMPLEMENTED, text)
         resolver = self._parts.resolver
         meant = resolver.target_of(self._fetch.target, DEFAULT_HOST)
         resolver.permit(peer, SEND, meant)

@@ -10,14 +10,26 @@ from holdfast.amqp.connection import Receiver, Sender
 from holdfast.amqp.session.session import Session
 from holdfast.endpoints.addresses.link_refusal import Refusal
 from holdfast.engine.clock import Clock
-from holdfast.errors import ConfigError
+from holdfast.errors import ConfigError, LocalProtocolError
 from holdfast.peers.peer import Peer
 
 WAIT_S: Final = (1.0, 60.0)
 """The first and the longest wait after a link was refused, or a message was released."""
 
+ANSWER_S: Final = 30.0
+"""How long a remote may take to answer a begin, after which the connection ends, or an attach, after which the link is
+reported."""
+
 REASON_CHARACTERS_MAX: Final = 300
 """Characters of a remote's reason."""
+
+SPELT_OUT_BYTES: Final = 64
+"""A longer address of this node is not in an attach, which must fit a frame of the remote: it needs only its own."""
+
+
+def spelt_out(address: str) -> str | None:
+    """What an attach has of an address of this node."""
+    return address if len(address.encode()) <= SPELT_OUT_BYTES else None
 
 
 class Serving(Protocol):
@@ -42,6 +54,7 @@ class KeptLink:
         self.link: Sender | Receiver | None = None
         self.serving: Serving | None = None
         self._due_at: float | None = None
+        self._attached_at = 0.0
         self.reason = ""
         """Why it ended, was refused, or rests; empty while it works."""
         self.passed_total = 0
@@ -51,7 +64,8 @@ class KeptLink:
 
     @property
     def due_at(self) -> float | None:
-        """When it is attached again, or goes on; None: it is attached and goes on, or there is no connection."""
+        """When it is attached again, goes on, or is reported because the remote has not answered; None: it is attached
+        and goes on, or there is no connection."""
         return self._due_at
 
     @due_at.setter
@@ -80,14 +94,21 @@ class KeptLink:
         at the remote yet."""
         self.due_at = None
         self.peer = peer
-        self.link = self.begin(session, f"{self.name} {number}")
+        try:
+            self.link = self.begin(session, " ".join(filter(None, (spelt_out(self.name), str(number)))))
+        except LocalProtocolError as error:
+            self.wait(f"no link to it can be attached: {error}")
+            return
         self.link.context = self
+        self.due_at = self.clock.now + ANSWER_S
         peer.touch()
 
     def attached(self) -> None:
         """The remote has accepted the link."""
         link, peer = self.link, self.peer
         assert link is not None and peer is not None
+        self.due_at = None
+        self._attached_at = self.clock.now
         try:
             self.serving = self.serve(peer)
             self.reason = ""
@@ -104,6 +125,9 @@ class KeptLink:
         if self.due_at is None:
             self.due_at = self.clock.now + min(longest, first * 2.0 ** min(self._waits, 10))
             self._waits += 1
+        self._report(reason)
+
+    def _report(self, reason: str) -> None:
         reason = reason[:REASON_CHARACTERS_MAX]
         if reason != self.reason:
             self.log(f"{self.name}: {reason}")
@@ -121,10 +145,14 @@ class KeptLink:
 
     def ended(self) -> None:
         """The link has ended: it is attached again later, unless the connection ends."""
-        link, self.link, self.serving = self.link, None, None
+        link, self.link, serving, self.serving = self.link, None, self.serving, None
         if self.peer is None or not self.peer.amqp.usable:
             self.let_go()
             return
+        if serving is None:
+            self.due_at = None  # it waited for the answer
+        elif self.clock.now - self._attached_at >= WAIT_S[1]:
+            self._waits = 0  # a remote may end links that are idle
         error = None if link is None else link.error
         self.wait("its link has ended" if error is None else error.text)
 
@@ -136,8 +164,10 @@ class KeptLink:
     def go_on(self) -> None:
         """The wait is over."""
         self.due_at = None
-        self.reason = ""
-        if self.serving is not None:
+        if self.serving is None:
+            self._report(f"the remote has not answered the attach for {ANSWER_S:g} s")
+        else:
+            self.reason = ""
             self.serving.go_on()
 
     def end(self) -> None:

@@ -13,7 +13,7 @@ from holdfast.broker.queue import Queue
 from holdfast.endpoints.consumer import ConsumerParts
 from holdfast.endpoints.producer import ProducerParts
 from holdfast.endpoints.remotes.fetching import FetchingLink
-from holdfast.endpoints.remotes.kept_link import KeptLink
+from holdfast.endpoints.remotes.kept_link import ANSWER_S, KeptLink
 from holdfast.endpoints.remotes.sending import SendingLink
 from holdfast.engine import events
 from holdfast.engine.clock import Clock
@@ -61,6 +61,8 @@ class Remote:
         """Why the last connection ended, or the last dial failed; empty while there is a session."""
         self.left = False
         """It is dialled no more: it was removed, or the node stops."""
+        self._answer_by: float | None = None
+        """Until when the remote must have begun a session."""
         self._attached = 0
         """Links that were attached."""
         self.lost_count = 0
@@ -133,17 +135,21 @@ class Remote:
         peer.remote = self
 
     def opened(self, peer: Peer) -> None:
-        """The remote has opened the connection: a session is begun."""
-        peer.amqp.begin()
+        """The remote has opened the connection: a session is begun, unless it has begun the only one that it allows."""
+        if peer.amqp.session_count < peer.amqp.channels:
+            peer.amqp.begin()
+        self._answer_by = self._clock.now + ANSWER_S
         peer.touch()
 
     def session_begun(self, peer: Peer) -> None:
-        """A session was begun, by either side; the first one gets all links."""
+        """A session was begun, by either side; the first one that both have begun gets all links."""
         if self.session is not None:
             return
-        self.session = next((each for each in peer.amqp.sessions if each.usable), None)
+        begun = (each for each in peer.amqp.sessions if each.usable and each.remote_channel is not None)
+        self.session = next(begun, None)
         if self.session is None:
             return
+        self._answer_by = None
         self.since, self.reason = self._clock.now, ""
         self._parts.log.write("INFO", f"remote {self.name}: connected to {peer.name}", about=self.name)
         for link in self.links:
@@ -189,7 +195,7 @@ class Remote:
             self._wait(reason)
 
     def _let_go(self) -> None:
-        self.peer = self.session = None
+        self.peer = self.session = self._answer_by = None
         self.lost_count += 1
         for link in self.links:
             link.let_go()
@@ -219,11 +225,14 @@ class Remote:
     def next_deadline(self) -> float | None:
         if self.peer is None:
             return self.dial_at
-        return min((link.due_at for link in self.resting if link.due_at is not None), default=None)
+        times = [self._answer_by, *(link.due_at for link in self.resting)]
+        return min((at for at in times if at is not None), default=None)
 
     def tick(self, now: float) -> None:
         if self.dial_at is not None and now >= self.dial_at:
             self._dial()
+        if self._answer_by is not None and self.peer is not None and now >= self._answer_by:
+            self._parts.connections.drop(self.peer, f"it has not begun a session for {ANSWER_S:g} s")
         for link in list(self.resting):
             if link.due_at is not None and now >= link.due_at:
                 if link.link is None:

@@ -9,17 +9,15 @@ from collections.abc import Iterable
 from holdfast.broker.queue import Queue
 from holdfast.endpoints.addresses.remote_queues import RemoteQueues, split
 from holdfast.endpoints.remotes.remote import Remote, RemoteParts
-from holdfast.peers.users import Users
 from holdfast.settings.remotes import RemoteConfig
 
 
 class Remotes:
     """`by_name`: each remote."""
 
-    def __init__(self, parts: RemoteParts, queues: RemoteQueues, users: Users) -> None:
+    def __init__(self, parts: RemoteParts, queues: RemoteQueues) -> None:
         self._parts = parts
         self.queues = queues
-        self._users = users
         self.by_name: dict[str, Remote] = {}
         queues.made = self._made
         queues.released = self._released
@@ -27,7 +25,6 @@ class Remotes:
             self._add(config)
 
     def _add(self, config: RemoteConfig) -> None:
-        self._users.add_neighbour(config.name, "remote")
         remote = self.by_name[config.name] = Remote(self._parts, config)
         for queue in self.queues.of(config.name):
             remote.add(queue, split(queue)[0])
@@ -39,8 +36,6 @@ class Remotes:
             if configs.get(name) != remote.config:
                 remote.leave("its [[remote]] has changed, or was removed")
                 del self.by_name[name]
-                if name not in configs:
-                    self._users.remove_neighbour(name)
         self.queues.configure(configs.values())
         self.queues.bound()
         for name, config in configs.items():

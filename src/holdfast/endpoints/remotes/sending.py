@@ -14,7 +14,7 @@ from holdfast.amqp.wire.types import Symbol
 from holdfast.broker.entries import annotate
 from holdfast.broker.queue import Queue
 from holdfast.endpoints.consumer import ConsumerLink, ConsumerParts
-from holdfast.endpoints.remotes.kept_link import KeptLink
+from holdfast.endpoints.remotes.kept_link import KeptLink, spelt_out
 from holdfast.peers.peer import Peer
 
 UNDELIVERABLE: Final = Symbol("holdfast:undeliverable-here")
@@ -75,7 +75,8 @@ class SendingLink(KeptLink):
         self._far = far
 
     def begin(self, session: Session, name: str) -> Sender | Receiver:
-        return session.attach_sender(name, Source(address=self.name), Target(address=self._far), snd_settle_mode=0)
+        source, target = Source(address=spelt_out(self.name)), Target(address=self._far)
+        return session.attach_sender(name, source, target, snd_settle_mode=0)
 
     def serve(self, peer: Peer) -> RemoteSender:
         assert isinstance(self.link, Sender)

@@ -251,9 +251,7 @@ class Commits:
                 message.queue.host, value, message.to, message.unknown
             )
         elif isinstance(message.queue, Topic):  # listeners get it once it is stored
-            held = message.queue.hold(value)
-            sequence = message.queue.store(value, message.size) if held is None else held
-            post.told = held is not None  # they get it when it is due
+            sequence = message.queue.append_now(value, message.size)
         else:
             sequence = message.queue.append(value, message.size)
         if post.link.remembers_tags and not post.settled:
@@ -295,14 +293,12 @@ class Commits:
 
     def _follow(self, transaction: Transaction) -> None:
         """It is on disk: does what needs no disk, and settles the deliveries in it. Tried again if it fails."""
+        self._transactions.release(transaction)  # of queues in memory: they get their messages now
         for post in transaction.posts:
             queue = post.message.queue
-            if post.told or not self._parts.catalog.has(queue):
+            if post.told or queue.config.durable or not self._parts.catalog.has(queue):
                 continue
-            if not queue.config.durable:
-                self._append(post)
-            if isinstance(queue, Topic):
-                queue.tell(post.message.value, post.message.size)
+            self._append(post)
             post.told = True
         takes = transaction.takes
         self._answer(takes)

@@ -265,8 +265,7 @@ class TransactionalWork:
             queue, share = link.queue, transaction.share(link.queue)
             share.taken -= 1
             share.taken_bytes -= taken.size
-            reserve(queue, share)
-            if not stays_within(queue, share):
+            if reserve(queue, share) and not stays_within(queue, share):
                 text = f"queue {queue.name!r} is full: the transaction takes less from it than before"
                 self._transactions.fail(transaction, conditions.RESOURCE_LIMIT_EXCEEDED, text)
 

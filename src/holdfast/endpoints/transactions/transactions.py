@@ -16,6 +16,7 @@ from holdfast.amqp.wire import conditions
 from holdfast.amqp.wire.performatives import Error
 from holdfast.amqp.wire.types import Symbol
 from holdfast.broker.entries.blob import Blob
+from holdfast.broker.queue import Queue
 from holdfast.endpoints.transactions.work import (
     POST_BYTES,
     TRANSACTION_BYTES,
@@ -153,12 +154,16 @@ class Transactions:
 
     def release(self, transaction: Transaction) -> None:
         """Frees its reservations in queues."""
-        for queue, share in transaction.shares.items():
+        self._release(transaction, list(transaction.shares))
+
+    @staticmethod
+    def _release(transaction: Transaction, queues: Iterable[Queue]) -> None:
+        for queue in queues:
+            share = transaction.shares.pop(queue)
             queue.reserved -= share.reserved
             queue.reserved_bytes -= share.reserved_bytes
             if share.reserved or share.reserved_bytes:
                 queue.touch()
-        transaction.shares.clear()
 
     def roll_back(self, transaction: Transaction) -> None:
         """Rolls back: deliveries return to their links, or to their places in the queue. The id stays valid while it is
@@ -192,8 +197,9 @@ class Transactions:
             del self.counts[peer]
 
     def decide(self, transaction: Transaction) -> None:
-        """The gathered turn commits it: its id becomes invalid, and its messages belong to their queues."""
-        self.release(transaction)
+        """The gathered turn commits it: its id becomes invalid, and its messages belong to their queues; those in
+        memory get them once the turn is stored, and keep their room until then."""
+        self._release(transaction, [queue for queue in transaction.shares if queue.config.durable])
         self.close(transaction)
         transaction.deciding = True  # from here on nothing is called that could fail
         self.deciding[transaction] = None
@@ -263,7 +269,7 @@ class Transactions:
             if transaction.error is None:
                 transaction.recount()
         for queue in self._parts.catalog.queues.values():  # links add what is theirs
-            shares = [item.shares[queue] for item in self.open.values() if queue in item.shares]
+            shares = [item.shares[queue] for item in self.all() if queue in item.shares]
             queue.reserved = sum(share.reserved for share in shares)
             queue.reserved_bytes = sum(share.reserved_bytes for share in shares)
         for transaction in self.all():

@@ -39,13 +39,18 @@ def transactions(
         for queue, share in transaction.shares.items():
             reserved[queue] += share.reserved
             reserved_bytes[queue] += share.reserved_bytes
-    for queue, messages, size in others:
-        reserved[queue] += messages
-        reserved_bytes[queue] += size
     must(held.counts == dict(counts), "transactions by connection")
     must(held.timed.keys() <= held.open.keys(), "a transaction that is over has a deadline")
     for transaction in held.deciding:
-        must(transaction.deciding and not transaction.shares, "a transaction of which no turn decides")
+        must(transaction.deciding, "a transaction of which no turn decides")
+        kept = [queue.name for queue in transaction.shares if queue.config.durable]
+        must(not kept, "a transaction of which a turn decides has room reserved for what the turn has", kept)
+        for queue, share in transaction.shares.items():
+            reserved[queue] += share.reserved
+            reserved_bytes[queue] += share.reserved_bytes
+    for queue, messages, size in others:
+        reserved[queue] += messages
+        reserved_bytes[queue] += size
     for transaction in held.all():
         _one(transaction)
     for queue in catalog.queues.values():

@@ -211,23 +211,26 @@ class Transaction:
             share.reserved, share.reserved_bytes = share.wanted
 
 
-def reserve(queue: Queue, share: Share) -> None:
-    """Updates the reservation in the queue: what the transaction adds, less what it removes."""
+def reserve(queue: Queue, share: Share) -> bool:
+    """Updates the reservation in the queue: what the transaction adds, less what it removes. Whether it has grown."""
     messages, size = share.wanted
+    has_grown = messages > share.reserved or size > share.reserved_bytes
     queue.reserved += messages - share.reserved
     queue.reserved_bytes += size - share.reserved_bytes
     share.reserved, share.reserved_bytes = messages, size
+    return has_grown
 
 
 def stays_within(queue: Queue, share: Share) -> bool:
-    """Whether there is still room for what the transaction adds, after it removes less; as in `fits`."""
+    """Whether there is still room for what the transaction adds, after it removes less and has reserved more; as
+    in `fits`."""
     config = queue.config
-    held = queue.messages + queue.reserved
+    held, held_bytes = queue.occupied
     if config.messages_max is not None and share.reserved and held > config.messages_max:
         return False
     if config.bytes_max is None or not share.reserved_bytes:
         return True
-    return queue.bytes_held + queue.reserved_bytes <= config.bytes_max or held <= 1  # an empty queue takes any size
+    return held_bytes <= config.bytes_max or held <= 1  # an empty queue takes any size
 
 
 def fits(queue: Queue, share: Share, size: int, priority: int) -> bool:
@@ -238,12 +241,12 @@ def fits(queue: Queue, share: Share, size: int, priority: int) -> bool:
     messages_max, bytes_max = queue.bounds(priority)
     messages = max(0, share.brought + 1 - share.taken) - share.reserved
     more = max(0, share.brought_bytes + size - share.taken_bytes) - share.reserved_bytes
-    held = queue.messages + queue.reserved
+    held, held_bytes = queue.occupied
     if messages_max is not None and messages > 0 and held + messages > messages_max:
         return False
     if queue.memory is not None and not queue.memory.fits(share.brought_bytes + size):
         return False
-    if bytes_max is None or more <= 0 or queue.bytes_held + queue.reserved_bytes + more <= bytes_max:
+    if bytes_max is None or more <= 0 or held_bytes + more <= bytes_max:
         return True
     return held - share.taken <= 0 and not share.brought  # an empty queue takes any size
 

@@ -48,7 +48,7 @@ class NodeRow(NamedTuple):
     def is_drained(self) -> bool:
         return bool(self.bits & DRAINED)
 
-    def told(self) -> dict[str, Any]:
+    def row(self) -> dict[str, Any]:
         """The row as clients get it."""
         fields = self._asdict()
         bits, owed = fields.pop("bits"), fields.pop("owed")

@@ -20,7 +20,7 @@ from holdfast.management.network.node_row import NodeRow, read, write
 from holdfast.management.network.own_row import OwnRow
 from holdfast.peering.route_status import RoutesNow, state_of
 from holdfast.peers.limits.allowances import Allowances
-from holdfast.peers.neighbours.session_port import Hears, Session
+from holdfast.peers.neighbours.session_port import ControlHandlers, Session
 from holdfast.routing.rows import read_names
 from holdfast.routing.topology import BANDWIDTH_BPS_DEFAULT
 
@@ -96,9 +96,9 @@ class NetworkView:
         self._lines: dict[str, Line] = {}
 
     @property
-    def hears(self) -> Hears:
+    def hears(self) -> ControlHandlers:
         """Its control messages, by kind."""
-        return {ASK: self._hear_ask, ANSWER: self._hear_row}
+        return {ASK: self._on_ask, ANSWER: self._on_row}
 
     # ------------------------------------------------------------------------------------------------ asking
 
@@ -179,7 +179,7 @@ class NetworkView:
         elif name in self._rows:
             at, row = self._rows[name]
             age_s = round(now - at, 3)
-        return {"node": name, "state": self._state_of(name), "age_s": age_s, **({} if row is None else row.told())}
+        return {"node": name, "state": self._state_of(name), "age_s": age_s, **({} if row is None else row.row())}
 
     def _state_of(self, name: str) -> str:
         routing = self._routing()
@@ -192,7 +192,7 @@ class NetworkView:
 
     # ------------------------------------------------------------------------------------------------ neighbours
 
-    def _hear_ask(self, neighbour: Session, fields: dict[Any, Any]) -> None:
+    def _on_ask(self, neighbour: Session, fields: dict[Any, Any]) -> None:
         names, trace = read_names(fields.get("to"), NAMES_MAX), read_names(fields.get("trace"), TRACE_MAX)
         if not names or not trace or trace[-1] != neighbour.name or self._name in trace:
             return
@@ -203,7 +203,7 @@ class NetworkView:
         if len(trace) < TRACE_MAX:
             self._send_asks([name for name in names if name != self._name], trace, neighbour.name)
 
-    def _hear_row(self, neighbour: Session, fields: dict[Any, Any]) -> None:
+    def _on_row(self, neighbour: Session, fields: dict[Any, Any]) -> None:
         way, node, row = read_names(fields.get("way"), TRACE_MAX), fields.get("node"), read(fields.get("row"))
         if not way or way[-1] != self._name or not isinstance(node, str) or row is None:
             return

@@ -4,7 +4,6 @@ request and response).
 Rules of this file: an error says what is wrong and what is accepted; status codes are those of HTTP.
 """
 
-from collections.abc import Callable
 from typing import Any, Final, NamedTuple, Protocol
 
 from holdfast.broker.queue import Queue
@@ -61,34 +60,6 @@ class Refused(Exception):
             description = f"{description[:DESCRIPTION_HEAD]} … {description[DESCRIPTION_HEAD + 3 - DESCRIPTION_MAX :]}"
         super().__init__(description)
         self.answer = Answer(status, description, {})
-
-
-Operation = Callable[[str, str, dict[str, Any]], Answer | Later]
-"""(host, name, arguments) -> its answer; Refused where it is refused. What it is about is in that virtual host."""
-
-Table = dict[tuple[str, str], Operation]
-"""By what it is about ("holdfast:queue") and its name ("READ")."""
-
-MANAGEMENT: Final = "org.amqp.management"
-"""The type of the management node itself, whose name is `self`."""
-QUEUE: Final = "holdfast:queue"
-CONNECTION: Final = "holdfast:connection"
-ATTACHMENT: Final = "holdfast:attachment"
-SUBSCRIPTION: Final = "holdfast:subscription"
-ENTRY: Final = "holdfast:entry"
-NODE: Final = "holdfast:node"
-LINK: Final = "holdfast:link"
-SERVICE: Final = "holdfast:service"
-SESSION: Final = "holdfast:session"
-TRANSACTION: Final = "holdfast:transaction"
-FEDERATION: Final = "holdfast:federation"
-
-
-class Operations(Protocol):
-    """A group of operations about one kind of thing."""
-
-    def register(self, table: Table) -> None:
-        """Adds the group's operations to the table."""
 
 
 def text_of(arguments: dict[str, Any], key: str, default: str | None = None) -> str:

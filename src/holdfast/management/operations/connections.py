@@ -14,9 +14,12 @@ from holdfast.amqp.connection import ConnEvent, Link, Receiver, Sender
 from holdfast.amqp.wire import conditions
 from holdfast.amqp.wire.performatives import Error, Source, Target
 from holdfast.amqp.wire.types import Symbol, Ulong
+from holdfast.entity_types import ATTACHMENT, CONNECTION, SESSION
 from holdfast.errors import LocalProtocolError
-from holdfast.management.operations.answers import ATTACHMENT, CONNECTION, SESSION, Answer, Refused, Table
+from holdfast.management.operations.answers import Answer, Refused
+from holdfast.management.operations.changes import done_to
 from holdfast.management.operations.entities import EntityType
+from holdfast.management.operations.operation import Operation, Table
 from holdfast.peers.connections import Connections
 from holdfast.peers.limits.refusals import Refusals
 from holdfast.peers.peer import Peer
@@ -49,9 +52,9 @@ class ConnectionOperations:
 
     def register(self, table: Table) -> None:
         table |= {
-            (CONNECTION, "CLOSE"): self.close,
-            (SESSION, "CLOSE"): self.close_session,
-            (ATTACHMENT, "CLOSE"): self.close_attachment,
+            (CONNECTION, "CLOSE"): Operation(self.close, done_to("connection", "closed"), in_memory=True),
+            (SESSION, "CLOSE"): Operation(self.close_session, done_to("session", "closed"), in_memory=True),
+            (ATTACHMENT, "CLOSE"): Operation(self.close_attachment, done_to("attachment", "closed"), in_memory=True),
         }
 
     def types(self) -> tuple[EntityType, ...]:

@@ -5,25 +5,15 @@ Rules of this file: a row is a map of attributes by name; an answer has ROWS_MAX
 identities. Reads, and changes nothing.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from holdfast.management.operations.answers import (
-    ENTRY,
-    FEDERATION,
-    LINK,
-    MANAGEMENT,
-    NODE,
-    QUEUE,
-    SERVICE,
-    SUBSCRIPTION,
-    Answer,
-    Refused,
-    Table,
-    number_of,
-    text_of,
-)
+from holdfast.entity_types import MANAGEMENT
+from holdfast.management.operations.answers import Answer, Refused, number_of, text_of
+from holdfast.management.operations.costs import Costs
+from holdfast.management.operations.operation import READS, Operation, Table
+from holdfast.management.operations.rights import Rights
 
 ROWS_MAX: Final = 200
 """Rows of one answer. The next are asked for behind the last one's identity, or from an offset, which shifts as they
@@ -32,57 +22,6 @@ ATTRIBUTES_MAX: Final = 100
 """Names that a request may give."""
 ATTRIBUTES: Final = ("name", "identity", "type")
 """Of every entity."""
-ARGUMENTS: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
-    (NODE, "WHERE"): ("message_id", "limit_s"),
-    (NODE, "FORGET"): ("mail", "to"),
-    (NODE, "NETWORK"): ("after", "limit_s"),
-    (QUEUE, "QUERY"): ("after", "offset"),
-    (QUEUE, "CREATE"): (
-        "bytes_max",
-        "messages_max",
-        "when_full",
-        "order",
-        "order_wait_s",
-        "durable",
-        "deliveries_max",
-        "priorities",
-        "room_low",
-        "room_normal",
-        "room_quiet_s",
-    ),
-    (QUEUE, "UPDATE"): (
-        "bytes_max",
-        "messages_max",
-        "when_full",
-        "deliveries_max",
-        "room_low",
-        "room_normal",
-        "room_quiet_s",
-    ),
-    (QUEUE, "DELETE"): ("tombstones",),
-    (QUEUE, "SKIP"): ("origin",),
-    (ENTRY, "QUERY"): ("after", "count"),
-    (ENTRY, "READ"): ("queue_uuid", "sequence"),
-    (ENTRY, "DELETE"): ("queue_uuid", "sequence", "delivery_count"),
-    (ENTRY, "REQUEUE"): ("queue_uuid", "sequence", "delivery_count"),
-    (ENTRY, "MOVE"): ("queue_uuid", "sequence", "delivery_count", "to"),
-    (ENTRY, "COPY"): ("queue_uuid", "sequence", "delivery_count", "to"),
-    (SUBSCRIPTION, "OPEN"): ("queue", "mode", "start", "start_ms"),
-    (SUBSCRIPTION, "READ"): ("queue",),
-    (SUBSCRIPTION, "PEEK"): ("queue", "queue_uuid", "lease_epoch", "start", "messages_max", "bytes_max", "exact"),
-    (SUBSCRIPTION, "GAPS"): ("queue", "queue_uuid", "ranges"),
-    (SUBSCRIPTION, "ADVANCE"): ("queue", "queue_uuid", "lease_epoch", "sequence"),
-    (SUBSCRIPTION, "UPDATE"): ("queue", "messages_max", "bytes_max", "when_full", "idle_s"),
-    (SUBSCRIPTION, "DELETE"): ("queue",),
-    (SUBSCRIPTION, "QUERY"): ("queue", "after"),
-    (LINK, "CREATE"): ("from", "to", "selector", "mode", "steps", "start"),
-    (SERVICE, "QUERY"): ("after",),
-    (SERVICE, "CREATE"): ("address",),
-    (SERVICE, "UPDATE"): ("address",),
-    (FEDERATION, "CREATE"): ("mode", "patterns", "direction"),
-    (FEDERATION, "TREE"): ("subject",),
-}
-"""By type and operation: what the request has in its body; nothing of those that are not here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,12 +43,15 @@ class EntityOperations:
         self._table: Table = {}
 
     def register(self, table: Table) -> None:
+        def free(carry_out: Callable[[str, str, dict[str, Any]], Answer]) -> Operation:
+            return Operation(carry_out, READS, needs=Rights.of_everybody, cost=Costs.of_operations)
+
         table |= {
-            (MANAGEMENT, "QUERY"): self.query,
-            (MANAGEMENT, "GET-TYPES"): self.get_types,
-            (MANAGEMENT, "GET-ATTRIBUTES"): self.get_attributes,
-            (MANAGEMENT, "GET-OPERATIONS"): self.get_operations,
-            (MANAGEMENT, "GET-MGMT-NODES"): lambda host, name, arguments: Answer(200, "OK", []),
+            (MANAGEMENT, "QUERY"): Operation(self.query, READS, cost=Costs.of_entities),
+            (MANAGEMENT, "GET-TYPES"): free(self.get_types),
+            (MANAGEMENT, "GET-ATTRIBUTES"): free(self.get_attributes),
+            (MANAGEMENT, "GET-OPERATIONS"): free(self.get_operations),
+            (MANAGEMENT, "GET-MGMT-NODES"): free(lambda host, name, arguments: Answer(200, "OK", [])),
         }
         self._table = table
 
@@ -145,9 +87,9 @@ class EntityOperations:
         """By type: each operation, and the keys of its request's body."""
         wanted = arguments.get("entityType") or ""
         found: dict[str, dict[str, list[str]]] = {each.name: {} for each in self.types.values()}
-        for kind, operation in self._table:
+        for (kind, operation), record in self._table.items():
             if kind != MANAGEMENT:
-                found.setdefault(kind, {})[operation] = list(ARGUMENTS.get((kind, operation), ()))
+                found.setdefault(kind, {})[operation] = list(record.arguments)
         if not isinstance(wanted, str) or wanted not in ("", *found):
             raise Refused(404, f"invalid value {wanted!r:.80} for entityType; expected one of {', '.join(found)}")
         return Answer(200, "OK", {wanted: found[wanted]} if wanted else found)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
+from holdfast.access.actions import ADMINISTER, BROWSE, DELETE, RECEIVE
 from holdfast.amqp.wire import conditions
 from holdfast.amqp.wire.types import Timestamp, Ulong
 from holdfast.broker.entries import annotate, entry, packed
@@ -20,7 +21,12 @@ from holdfast.endpoints.entry_changes import EntryChanges, Unchangeable
 from holdfast.engine.clock import Clock
 from holdfast.engine.effects import Effect
 from holdfast.engine.port import EntryReader
-from holdfast.management.operations.answers import ENTRY, Answer, Later, Refused, Table, number_of, queue_of, text_of
+from holdfast.entity_types import ENTRY
+from holdfast.management.operations import changes
+from holdfast.management.operations.answers import Answer, Later, Refused, number_of, queue_of, text_of
+from holdfast.management.operations.costs import Costs
+from holdfast.management.operations.operation import READS, Operation, Table
+from holdfast.management.operations.rights import at_queue, from_queue
 from holdfast.selectors.sections import COMPOUND, UNDECODABLE, Sections
 from holdfast.state.catalog import Catalog
 from holdfast.state.turns import Turns
@@ -74,13 +80,26 @@ class EntryOperations:
         turns.effects.on_decided(AnswerMoved, _answer_moved)
 
     def register(self, table: Table) -> None:
+        cost = Costs.of_messages
+        one = ("queue_uuid", "sequence")
+        seen = (*one, "delivery_count")
         table |= {
-            (ENTRY, "QUERY"): self.query,
-            (ENTRY, "READ"): self.read,
-            (ENTRY, "DELETE"): self.delete,
-            (ENTRY, "REQUEUE"): self.requeue,
-            (ENTRY, "MOVE"): self.move,
-            (ENTRY, "COPY"): self.copy,
+            (ENTRY, "QUERY"): Operation(
+                self.query, READS, needs=at_queue(BROWSE), cost=cost, arguments=("after", "count")
+            ),
+            (ENTRY, "READ"): Operation(self.read, READS, needs=at_queue(BROWSE), cost=cost, arguments=one),
+            (ENTRY, "DELETE"): Operation(
+                self.delete, changes.message_deleted, needs=at_queue(DELETE), cost=cost, arguments=seen
+            ),
+            (ENTRY, "REQUEUE"): Operation(
+                self.requeue, changes.message_went("requeued"), needs=at_queue(ADMINISTER), cost=cost, arguments=seen
+            ),
+            (ENTRY, "MOVE"): Operation(
+                self.move, changes.message_went("moved"), needs=from_queue(RECEIVE), cost=cost, arguments=(*seen, "to")
+            ),
+            (ENTRY, "COPY"): Operation(
+                self.copy, changes.message_went("copied"), needs=from_queue(BROWSE), cost=cost, arguments=(*seen, "to")
+            ),
         }
 
     # ------------------------------------------------------------------------------------------------ told

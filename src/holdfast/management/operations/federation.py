@@ -1,4 +1,5 @@
-"""The operations of `$management` about federation: which topics go to which neighbours (docs/management.md).
+"""The operations of `$management` about federation: which topics are forwarded to neighbours, or from them
+(docs/management.md).
 
 Rules of this file: one method for each operation, (host, name, arguments) -> Answer; a change is answered once it is on
 disk. An entry is named TOPIC@NEIGHBOUR. One in the configuration file can only be removed there.
@@ -7,11 +8,15 @@ disk. An entry is named TOPIC@NEIGHBOUR. One in the configuration file can only 
 from typing import Any, Final
 
 from holdfast.broker.entries.host_names import DEFAULT_HOST
+from holdfast.entity_types import FEDERATION
 from holdfast.errors import ConfigError
 from holdfast.federation.modes import DYNAMIC, PATTERNS_MAX, TO
 from holdfast.federation.settings import Entry
-from holdfast.management.operations.answers import FEDERATION, Answer, Refused, Table, text_of
+from holdfast.management.operations.answers import Answer, Refused, text_of
+from holdfast.management.operations.changes import done_to, federation_added
+from holdfast.management.operations.costs import Costs
 from holdfast.management.operations.entities import EntityType
+from holdfast.management.operations.operation import READS, Operation, Table
 from holdfast.names import check_name
 from holdfast.peering import binding_status
 from holdfast.peering.binding_control import BindingControl
@@ -32,10 +37,10 @@ class FederationOperations:
 
     def register(self, table: Table) -> None:
         table |= {
-            (FEDERATION, "QUERY"): self.query,
-            (FEDERATION, "CREATE"): self.create,
-            (FEDERATION, "DELETE"): self.delete,
-            (FEDERATION, "TREE"): self.tree,
+            (FEDERATION, "QUERY"): Operation(self.query, READS, cost=Costs.of_list),
+            (FEDERATION, "CREATE"): Operation(self.create, federation_added, arguments=_KEYS, creates=True),
+            (FEDERATION, "DELETE"): Operation(self.delete, done_to("federation", "removed"), cost=Costs.of_producers),
+            (FEDERATION, "TREE"): Operation(self.tree, READS, arguments=("subject",)),
         }
 
     def types(self) -> tuple[EntityType, ...]:
@@ -75,10 +80,9 @@ class FederationOperations:
     def delete(self, host: str, name: str, arguments: dict[str, Any]) -> Answer:
         _check_host(host)
         topic, neighbour = _split(name)
-        entry = self._find(topic, neighbour)
-        if entry is None:
-            raise Refused(404, f"there is no federation of {topic!r} with {neighbour!r}")
-        if self._control.made.is_configured(entry):
+        if self._control.made.removable(topic, neighbour) is None:
+            if self._find(topic, neighbour) is None:
+                raise Refused(404, f"there is no federation of {topic!r} with {neighbour!r}")
             raise Refused(409, f"federation {name!r} is in the configuration; remove it there")
         self._control.remove(topic, neighbour)
         return Answer(200, "OK", {}, stored=True)

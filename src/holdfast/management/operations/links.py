@@ -8,9 +8,14 @@ from typing import Any, Final
 
 from holdfast.broker.beginnings import FIRST
 from holdfast.broker.entries.host_names import hosted
+from holdfast.entity_types import LINK
 from holdfast.errors import ConfigError
-from holdfast.management.operations.answers import LINK, Answer, Refused, Table, text_of
+from holdfast.management.operations.answers import Answer, Refused, text_of
+from holdfast.management.operations.changes import done_to, link_created
+from holdfast.management.operations.costs import Costs
 from holdfast.management.operations.entities import EntityType
+from holdfast.management.operations.operation import READS, Operation, Table
+from holdfast.management.operations.rights import Rights
 from holdfast.queue_links.link import QueueLink
 from holdfast.queue_links.links import QueueLinks
 from holdfast.settings.queues import LinkConfig
@@ -31,11 +36,15 @@ class LinkOperations:
 
     def register(self, table: Table) -> None:
         table |= {
-            (LINK, "QUERY"): self.query,
-            (LINK, "CREATE"): self.create,
-            (LINK, "DELETE"): self.delete,
-            (LINK, "START"): self.start,
-            (LINK, "STOP"): self.stop,
+            (LINK, "QUERY"): Operation(self.query, READS, cost=Costs.of_list),
+            (LINK, "CREATE"): Operation(
+                self.create, link_created, needs=Rights.of_new_link, arguments=LINK_KEYS, creates=True
+            ),
+            (LINK, "DELETE"): Operation(
+                self.delete, done_to("link", "deleted"), needs=Rights.of_link, cost=Costs.of_producers
+            ),
+            (LINK, "START"): Operation(self.start, done_to("link", "started"), needs=Rights.of_link),
+            (LINK, "STOP"): Operation(self.stop, done_to("link", "stopped"), needs=Rights.of_link),
         }
 
     def types(self) -> tuple[EntityType, ...]:

@@ -13,9 +13,13 @@ from holdfast.broker.queue import Queue
 from holdfast.custody.departed import Departures
 from holdfast.custody.forwarding import Forwarding
 from holdfast.endpoints.addresses.node_drain import NodeDrain
+from holdfast.entity_types import NODE
 from holdfast.management.network.view import ASKS_MAX, NetworkView
-from holdfast.management.operations.answers import NODE, Answer, Later, Refused, Table, text_of
+from holdfast.management.operations import changes
+from holdfast.management.operations.answers import Answer, Later, Refused, text_of
+from holdfast.management.operations.costs import Costs
 from holdfast.management.operations.entities import EntityType
+from holdfast.management.operations.operation import READS, Operation, Table
 from holdfast.management.status.status import NodeStatus
 from holdfast.management.where.message_ids import ID_BYTES_MAX
 from holdfast.management.where.questions import (
@@ -80,13 +84,13 @@ class NodeOperations:
 
     def register(self, table: Table) -> None:
         table |= {
-            (NODE, "STATUS"): self.status,
-            (NODE, "WHERE"): self.where,
-            (NODE, "FORGET"): self.forget,
-            (NODE, "RELOAD"): self.reload,
-            (NODE, "NETWORK"): self.network,
-            (NODE, "DRAIN"): self.drain,
-            (NODE, "RESUME"): self.resume,
+            (NODE, "STATUS"): Operation(self.status, READS, cost=Costs.of_list),
+            (NODE, "WHERE"): Operation(self.where, READS, arguments=("message_id", "limit_s")),
+            (NODE, "FORGET"): Operation(self.forget, changes.node_forgotten, arguments=("mail", "to")),
+            (NODE, "RELOAD"): Operation(self.reload, changes.reloaded),
+            (NODE, "NETWORK"): Operation(self.network, READS, arguments=("after", "limit_s")),
+            (NODE, "DRAIN"): Operation(self.drain, changes.drained),
+            (NODE, "RESUME"): Operation(self.resume, changes.resumed),
         }
 
     def types(self) -> tuple[EntityType, ...]:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from holdfast.access.actions import ADMINISTER, BROWSE, CREATE, DELETE
 from holdfast.amqp.wire.types import Ulong
 from holdfast.broker.cursors.shown import LINK_PREFIX
 from holdfast.broker.entries.host_names import HostedName, hosted, node_of
@@ -22,17 +23,22 @@ from holdfast.endpoints.addresses.remote_queues import RemoteQueues
 from holdfast.endpoints.background_jobs import ASKED_MAX, BackgroundJobs
 from holdfast.endpoints.resumption.resume import Resumption
 from holdfast.engine.effects import Effect
+from holdfast.entity_types import QUEUE
 from holdfast.errors import ConfigError
-from holdfast.management.operations.answers import QUEUE, Answer, Later, Refused, Table, queue_of, text_of
+from holdfast.management.operations import changes
+from holdfast.management.operations.answers import Answer, Later, Refused, queue_of, text_of
+from holdfast.management.operations.costs import Costs
 from holdfast.management.operations.entities import EntityType
+from holdfast.management.operations.operation import READS, Operation, Table
+from holdfast.management.operations.rights import at_queue
 from holdfast.management.status.queues import QUEUE_ATTRIBUTES, QueueStatus
 from holdfast.names import check_name
 from holdfast.peers.link_tables import LinkTables
 from holdfast.queue_links.links import QueueLinks
-from holdfast.schema import COUNT, FLAG, NUMBER, SECONDS, TEXT, Keys, Kind
-from holdfast.settings.queues import QueueConfig
+from holdfast.schema import COUNT, Keys, Kind
+from holdfast.settings.queues import QUEUE_KEYS, QueueConfig
 from holdfast.state.catalog import WAITING, Catalog
-from holdfast.state.queue_records import LIVE_KEYS, told_fields
+from holdfast.state.queue_records import CONFIG_FIELDS, LIVE_KEYS, told_fields
 from holdfast.state.turns import Turns
 
 NOT_SKIPPED: Final = Answer(
@@ -40,19 +46,7 @@ NOT_SKIPPED: Final = Answer(
 )
 
 _BOUND: Final = Kind(f"{COUNT.expected}, or null for none", lambda value: value is None or COUNT.fits(value))
-_QUEUE_KEYS: Final[Keys] = {
-    "bytes_max": _BOUND,
-    "messages_max": _BOUND,
-    "when_full": TEXT,
-    "order": TEXT,
-    "order_wait_s": NUMBER,
-    "durable": FLAG,
-    "deliveries_max": _BOUND,
-    "priorities": FLAG,
-    "room_low": NUMBER,
-    "room_normal": NUMBER,
-    "room_quiet_s": SECONDS,
-}
+_KINDS: Final[Keys] = {key: _BOUND if kind is COUNT else kind for key, kind in QUEUE_KEYS.items()}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -82,8 +76,8 @@ def _check_settings(arguments: dict[str, Any], accepted: tuple[str, ...]) -> Non
     for key, value in arguments.items():
         if key not in accepted:
             raise Refused(400, f"unknown key {key!r}; expected one of {', '.join(accepted)}")
-        if not _QUEUE_KEYS[key].fits(value):
-            raise Refused(400, f"invalid value {value!r} for {key}; expected {_QUEUE_KEYS[key].expected}")
+        if not _KINDS[key].fits(value):
+            raise Refused(400, f"invalid value {value!r} for {key}; expected {_KINDS[key].expected}")
 
 
 class QueueOperations:
@@ -123,14 +117,23 @@ class QueueOperations:
 
     def register(self, table: Table) -> None:
         table |= {
-            (QUEUE, "QUERY"): self.query,
-            (QUEUE, "READ"): self.read,
-            (QUEUE, "CREATE"): self.create,
-            (QUEUE, "UPDATE"): self.update,
-            (QUEUE, "DELETE"): self.delete,
-            (QUEUE, "PURGE"): self.purge,
-            (QUEUE, "SKIP"): self.skip,
-        }
+            (QUEUE, "QUERY"): Operation(self.query, READS, cost=Costs.of_list, arguments=("after", "offset")),
+            (QUEUE, "READ"): Operation(self.read, READS, needs=at_queue(BROWSE), cost=Costs.of_head),
+            (QUEUE, "CREATE"): Operation(
+                self.create, changes.queue_created, needs=at_queue(CREATE), arguments=CONFIG_FIELDS, creates=True
+            ),
+            (QUEUE, "UPDATE"): Operation(
+                self.update, changes.queue_changed, needs=at_queue(ADMINISTER), arguments=LIVE_KEYS
+            ),
+            (QUEUE, "DELETE"): Operation(
+                self.delete, changes.queue_deleted, needs=at_queue(DELETE), cost=Costs.of_producers,
+                arguments=("tombstones",),
+            ),
+            (QUEUE, "PURGE"): Operation(self.purge, changes.queue_purged, needs=at_queue(DELETE)),
+            (QUEUE, "SKIP"): Operation(
+                self.skip, changes.gaps_skipped, needs=at_queue(ADMINISTER), cost=Costs.of_gaps, arguments=("origin",)
+            ),
+        }  # fmt: skip
 
     def types(self) -> tuple[EntityType, ...]:
         """The rows of QUERY; the names of queues are their identities."""
@@ -155,7 +158,7 @@ class QueueOperations:
         return Answer(200, "OK", {**self._status.of(queue), "head": Ulong(queue.head())})
 
     def create(self, host: str, name: str, arguments: dict[str, Any]) -> Answer:
-        _check_settings(arguments, tuple(_QUEUE_KEYS))
+        _check_settings(arguments, CONFIG_FIELDS)
         try:
             config = QueueConfig(name=check_name(name), vhost=host, **arguments)
             config.validate()

@@ -1,83 +1,69 @@
-"""What each operation of `$management` takes: which actions at which addresses (docs/security.md has the table).
+"""Which permissions the operations of `$management` need (docs/security.md has the table).
 
-Rules of this file: it only looks. What a request asks for is hostile until checked; an address that is none is refused
-by its operation, which then does nothing. An operation that is not listed here is an administrator's.
+Rules of this file: it only looks. What a request asks for is hostile until checked; an invalid address is left to the
+operation, which refuses it. One method for each kind of need, (host, name, arguments) -> actions at addresses; an
+operation's record names the method.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final
+from typing import Any
 
-from holdfast.access.actions import (
-    ADMINISTER,
-    BROWSE,
-    CREATE,
-    DELETE,
-    LINK_FROM,
-    LINK_TO,
-    NODE,
-    RECEIVE,
-    RELAY,
-    SEND,
-)
+from holdfast.access.actions import ADMINISTER, CREATE, LINK_FROM, LINK_TO, NODE, RECEIVE, RELAY, SEND
 from holdfast.broker.entries.address import Address
 from holdfast.broker.entries.host_names import HostedName, hosted
 from holdfast.endpoints.addresses.link_refusal import Refusal
 from holdfast.endpoints.addresses.resolver import Resolver
 from holdfast.endpoints.addresses.services import SERVICE_PREFIX
-from holdfast.management.operations.answers import ENTRY, LINK, MANAGEMENT, QUEUE, SERVICE, SUBSCRIPTION
 from holdfast.queue_links.link import QueueLink
 
 Right = tuple[str, str]
 """(action, address), as an `Authoriser` is asked."""
 
-OF_QUEUES: Final[Mapping[tuple[str, str], str]] = {
-    (QUEUE, "READ"): BROWSE,
-    (QUEUE, "CREATE"): CREATE,
-    (QUEUE, "UPDATE"): ADMINISTER,
-    (QUEUE, "DELETE"): DELETE,
-    (QUEUE, "PURGE"): DELETE,
-    (QUEUE, "SKIP"): ADMINISTER,
-    (ENTRY, "QUERY"): BROWSE,
-    (ENTRY, "READ"): BROWSE,
-    (ENTRY, "DELETE"): DELETE,
-    (ENTRY, "REQUEUE"): ADMINISTER,
-    (ENTRY, "MOVE"): RECEIVE,
-    (ENTRY, "COPY"): BROWSE,
-}
-"""What is asked about at the queue that the request names."""
-
-FREE: Final = frozenset(("GET-TYPES", "GET-ATTRIBUTES", "GET-OPERATIONS", "GET-MGMT-NODES"))
-"""Of the management node: what is the same at every node, and says nothing of this one."""
+Arguments = Mapping[str, Any]
 
 
 class Rights:
-    """Finds what a request takes. `links`: the links between queues, by name."""
+    """Finds what a request needs. `links`: the links between queues, by name."""
 
     def __init__(self, resolver: Resolver, links: Callable[[HostedName], QueueLink | None]) -> None:
         self._resolver = resolver
         self._links = links
 
-    def of(self, host: str, kind: str, operation: str, name: str, arguments: Mapping[str, Any]) -> Iterator[Right]:
-        """All that it takes; nothing for an operation that everybody may ask for."""
-        if kind == MANAGEMENT and operation in FREE:
-            return
-        if kind == SUBSCRIPTION:
-            queue = arguments.get("queue")
-            yield (RECEIVE, queue) if isinstance(queue, str) and queue else (ADMINISTER, NODE)
-            if operation == "OPEN" and isinstance(queue, str) and self._resolver.makes(Address(queue, None, host)):
-                yield CREATE, queue
-        elif kind == LINK and operation == "CREATE":
-            yield from self._of_link(host, arguments.get("from"), arguments.get("to"))
-        elif kind == LINK and operation != "QUERY" and (link := self._links(hosted(host, name))) is not None:
-            yield from self._of_link(host, link.config.source, link.config.target)
-        elif (kind, operation) == (SERVICE, "READ"):
-            yield from self._to(host, f"{SERVICE_PREFIX}{name}", SEND)
-        elif (kind, operation) in OF_QUEUES and name:
-            yield OF_QUEUES[kind, operation], name
-            if operation in ("MOVE", "COPY"):
-                yield from self._to(host, arguments.get("to"), SEND)
-        else:
+    def of_administrator(self, host: str, name: str, arguments: Arguments) -> Iterator[Right]:
+        yield ADMINISTER, NODE
+
+    def of_everybody(self, host: str, name: str, arguments: Arguments) -> Iterator[Right]:
+        """Of an operation whose answer is the same at every node, and says nothing of this one."""
+        yield from ()
+
+    def of_subscription(self, host: str, name: str, arguments: Arguments) -> Iterator[Right]:
+        queue = arguments.get("queue")
+        yield (RECEIVE, queue) if isinstance(queue, str) and queue else (ADMINISTER, NODE)
+
+    def of_opening(self, host: str, name: str, arguments: Arguments) -> Iterator[Right]:
+        """Of a subscription that is made, perhaps with its queue."""
+        yield from self.of_subscription(host, name, arguments)
+        queue = arguments.get("queue")
+        if isinstance(queue, str) and self._resolver.makes(Address(queue, None, host)):
+            yield CREATE, queue
+
+    def of_new_link(self, host: str, name: str, arguments: Arguments) -> Iterator[Right]:
+        yield from self._of_link(host, arguments.get("from"), arguments.get("to"))
+
+    def of_link(self, host: str, name: str, arguments: Arguments) -> Iterator[Right]:
+        link = self._links(hosted(host, name))
+        if link is None:
             yield ADMINISTER, NODE
+        else:
+            yield from self._of_link(host, link.config.source, link.config.target)
+
+    def of_service(self, host: str, name: str, arguments: Arguments) -> Iterator[Right]:
+        """Of a service that is used."""
+        yield from self._to(host, f"{SERVICE_PREFIX}{name}", SEND)
+
+    def of_target(self, host: str, name: str, arguments: Arguments) -> Iterator[Right]:
+        """Of the address to which a message is moved or copied."""
+        yield from self._to(host, arguments.get("to"), SEND)
 
     def _of_link(self, host: str, source: object, target: object) -> Iterator[Right]:
         """A link takes from one queue, and sends to another, as long as it is there."""
@@ -104,3 +90,25 @@ class Rights:
             yield RELAY, str(meant)
         elif self._resolver.makes(meant):
             yield CREATE, str(meant)
+
+
+def at_queue(action: str) -> Callable[[Rights, str, str, Arguments], Iterator[Right]]:
+    """That permission at the queue that the request names; an administrator's where it names none."""
+
+    def needs(rights: Rights, host: str, name: str, arguments: Arguments) -> Iterator[Right]:
+        yield (action, name) if name else (ADMINISTER, NODE)
+
+    return needs
+
+
+def from_queue(action: str) -> Callable[[Rights, str, str, Arguments], Iterator[Right]]:
+    """The same, and to send to the address to which the message goes."""
+
+    def needs(rights: Rights, host: str, name: str, arguments: Arguments) -> Iterator[Right]:
+        if name:
+            yield action, name
+            yield from rights.of_target(host, name, arguments)
+        else:
+            yield ADMINISTER, NODE
+
+    return needs

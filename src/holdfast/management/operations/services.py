@@ -7,9 +7,14 @@ disk.
 from typing import Any, Final
 
 from holdfast.endpoints.addresses.services import SERVICE_PREFIX, Services, TooManyServices
+from holdfast.entity_types import SERVICE
 from holdfast.errors import ConfigError
-from holdfast.management.operations.answers import SERVICE, Answer, Refused, Table, text_of
+from holdfast.management.operations.answers import Answer, Refused, text_of
+from holdfast.management.operations.changes import done_to, service_registered
+from holdfast.management.operations.costs import Costs
 from holdfast.management.operations.entities import EntityType
+from holdfast.management.operations.operation import READS, Operation, Table
+from holdfast.management.operations.rights import Rights
 
 SERVICE_ATTRIBUTES: Final = ("address",)
 PAGE: Final = 200
@@ -23,11 +28,11 @@ class ServiceOperations:
 
     def register(self, table: Table) -> None:
         table |= {
-            (SERVICE, "QUERY"): self.query,
-            (SERVICE, "READ"): self.read,
-            (SERVICE, "CREATE"): self.create,
-            (SERVICE, "UPDATE"): self.update,
-            (SERVICE, "DELETE"): self.delete,
+            (SERVICE, "QUERY"): Operation(self.query, READS, cost=Costs.of_list, arguments=("after",)),
+            (SERVICE, "READ"): Operation(self.read, READS, needs=Rights.of_service),
+            (SERVICE, "CREATE"): Operation(self.create, service_registered, arguments=("address",), creates=True),
+            (SERVICE, "UPDATE"): Operation(self.update, service_registered, arguments=("address",)),
+            (SERVICE, "DELETE"): Operation(self.delete, done_to("service", "removed"), cost=Costs.of_producers),
         }
 
     def types(self) -> tuple[EntityType, ...]:

@@ -9,21 +9,28 @@ from typing import Any, Final
 
 from holdfast.amqp.wire.types import Ulong
 from holdfast.broker import backlogs
-from holdfast.broker.beginnings import beginning
+from holdfast.broker.beginnings import beginning, put_back
 from holdfast.broker.cursors.cursor import Cursor
 from holdfast.broker.cursors.shown import LINK_PREFIX
 from holdfast.broker.entries.address import split_topic
 from holdfast.broker.entries.kinds import QueueKind
 from holdfast.broker.queue import Queue
+from holdfast.broker.stored.bounds import Bounds
 from holdfast.broker.topic import Topic
 from holdfast.endpoints.resumption.resume import Resumption
+from holdfast.engine.clock import Clock
+from holdfast.entity_types import SUBSCRIPTION
 from holdfast.errors import ConfigError
-from holdfast.management.operations.answers import SUBSCRIPTION, Answer, Refused, Table, number_of, queue_of, text_of
+from holdfast.management.operations import changes
+from holdfast.management.operations.answers import Answer, Refused, number_of, queue_of, text_of
+from holdfast.management.operations.costs import Costs
 from holdfast.management.operations.entities import EntityType
+from holdfast.management.operations.operation import READS, Operation, Table
 from holdfast.management.operations.ranges import first_since, measured
-from holdfast.names import check_name
+from holdfast.management.operations.rights import Rights
+from holdfast.names import DEAD_LETTERS, check_name
 from holdfast.schema import is_whole_within
-from holdfast.state.catalog import DEAD_LETTERS, Catalog
+from holdfast.state.catalog import Catalog
 
 GAPS_MAX: Final = 256
 """Ranges that one request may ask about."""
@@ -95,21 +102,39 @@ def _identity(key: tuple[Queue, str]) -> str:
 class SubscriptionOperations:
     """Opens, reads, advances and deletes subscriptions."""
 
-    def __init__(self, catalog: Catalog, resume: Resumption) -> None:
+    def __init__(self, catalog: Catalog, resume: Resumption, clock: Clock) -> None:
         self._catalog = catalog
         self._resume = resume
+        self._clock = clock
+        self._epoch = 0
+        """The highest lease epoch that was given since the node's start."""
 
     def register(self, table: Table) -> None:
+        needs, one, held = Rights.of_subscription, ("queue", "queue_uuid"), ("queue", "queue_uuid", "lease_epoch")
         table |= {
-            (SUBSCRIPTION, "OPEN"): self.open,
-            (SUBSCRIPTION, "READ"): self.read,
-            (SUBSCRIPTION, "PEEK"): self.peek,
-            (SUBSCRIPTION, "GAPS"): self.gaps,
-            (SUBSCRIPTION, "ADVANCE"): self.advance,
-            (SUBSCRIPTION, "UPDATE"): self.update,
-            (SUBSCRIPTION, "DELETE"): self.delete,
-            (SUBSCRIPTION, "QUERY"): self.query,
-        }
+            (SUBSCRIPTION, "OPEN"): Operation(
+                self.open, changes.subscription_opened, needs=Rights.of_opening, cost=Costs.of_opening,
+                arguments=("queue", "mode", "start", "start_ms"), creates=True,
+            ),
+            (SUBSCRIPTION, "READ"): Operation(
+                self.read, READS, needs=needs, cost=Costs.of_subscription, arguments=("queue",)
+            ),
+            (SUBSCRIPTION, "PEEK"): Operation(
+                self.peek, READS, needs=needs, arguments=(*held, "start", "messages_max", "bytes_max", "exact")
+            ),
+            (SUBSCRIPTION, "GAPS"): Operation(self.gaps, READS, needs=needs, arguments=(*one, "ranges")),
+            # a reader advances after each batch, which nobody looks for later
+            (SUBSCRIPTION, "ADVANCE"): Operation(self.advance, READS, needs=needs, arguments=(*held, "sequence")),
+            (SUBSCRIPTION, "UPDATE"): Operation(
+                self.update, changes.subscription_changed, needs=needs, arguments=("queue", *Bounds._fields)
+            ),
+            (SUBSCRIPTION, "DELETE"): Operation(
+                self.delete, changes.subscription_deleted, needs=needs, cost=Costs.of_producers, arguments=("queue",)
+            ),
+            (SUBSCRIPTION, "QUERY"): Operation(
+                self.query, READS, needs=needs, cost=Costs.of_list, arguments=("queue", "after")
+            ),
+        }  # fmt: skip
 
     def types(self) -> tuple[EntityType, ...]:
         """The rows of QUERY; an identity is QUEUE/NAME."""
@@ -164,9 +189,16 @@ class SubscriptionOperations:
             status = 201
         elif cursor.mode != mode:
             raise Refused(409, f"subscription {name!r} is there as {cursor.mode}")
-        cursor.lease_epoch += 1
+        cursor.lease_epoch = self._epoch_after(cursor.lease_epoch)
         queue.dirty(cursor)
         return Answer(status, "OK", _subscription_map(queue, cursor), stored=True)
+
+    def _epoch_after(self, before: int) -> int:
+        """Of a new opening. The first one's is of the clock: a subscription of that name may have been deleted, and its
+        reader live on."""
+        epoch = before + 1 if before else max(self._epoch + 1, self._clock.wall_ms)
+        self._epoch = max(self._epoch, epoch)
+        return epoch
 
     def read(self, host: str, name: str, arguments: dict[str, Any]) -> Answer:
         queue, cursor = self._subscription(host, name, arguments)
@@ -196,7 +228,9 @@ class SubscriptionOperations:
         if not isinstance(exact, bool):
             raise Refused(400, f"invalid value {exact!r} for exact; expected true or false")
         end = queue.visible
-        tail = Ulong(max(start, end))
+        if start > end:
+            raise Refused(412, put_back(queue.name, start, end))
+        tail = Ulong(end)
         if exact:
             found = measured(queue, start, messages_max, bytes_max)
             told = {"messages": Ulong(found.messages), "bytes": Ulong(found.bytes), "more": found.more}
@@ -206,14 +240,15 @@ class SubscriptionOperations:
             end = min(end, start + messages_max)
             if average and queue.bytes_held > bytes_max:
                 end = min(end, start + max(1, bytes_max // average))
-        return Answer(200, "OK", {"end": Ulong(max(start, end)), "tail": tail, "average": Ulong(average)})
+        return Answer(200, "OK", {"end": Ulong(end), "tail": tail, "average": Ulong(average)})
 
     def gaps(self, host: str, name: str, arguments: dict[str, Any]) -> Answer:
         """Why there are no messages at the sequences of these ranges, as far as that is known."""
         queue, _ = self._of_queue(host, name, arguments)
         ranges = arguments.get("ranges")
         if not isinstance(ranges, list) or len(ranges) % 2 or len(ranges) > 2 * GAPS_MAX:
-            raise Refused(400, f"invalid value for ranges; expected first and end of at most {GAPS_MAX} ranges")
+            expected = f"a list of first, end, first, end …, at most {GAPS_MAX} ranges"
+            raise Refused(400, f"invalid value for ranges; expected {expected}")
         if not all(is_whole_within(number, 0, 2**63) for number in ranges):
             raise Refused(400, "invalid value for ranges; expected numbers from 0 to 2^63 - 1")
         counts = [queue.gone.count(int(first), int(end)) for first, end in zip(ranges[::2], ranges[1::2], strict=True)]

@@ -10,9 +10,12 @@ from holdfast.amqp.wire.types import Ulong
 from holdfast.endpoints.transactions.transactions import Transactions
 from holdfast.endpoints.transactions.work import Transaction
 from holdfast.engine.clock import Clock
-from holdfast.management.operations.answers import TRANSACTION, Answer, Refused, Table
+from holdfast.entity_types import TRANSACTION
+from holdfast.management.operations.answers import Answer, Refused
+from holdfast.management.operations.changes import done_to
 from holdfast.management.operations.connections import CLOSED
 from holdfast.management.operations.entities import EntityType
+from holdfast.management.operations.operation import Operation, Table
 
 TRANSACTION_ATTRIBUTES: Final = ("connection", "user", "messages", "deliveries", "bytes", "left_s", "failed")
 
@@ -25,7 +28,7 @@ class TransactionOperations:
         self._clock = clock
 
     def register(self, table: Table) -> None:
-        table |= {(TRANSACTION, "CLOSE"): self.close}
+        table |= {(TRANSACTION, "CLOSE"): Operation(self.close, done_to("transaction", "closed"), in_memory=True)}
 
     def types(self) -> tuple[EntityType, ...]:
         """The attributes of QUERY."""

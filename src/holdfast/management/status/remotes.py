@@ -3,7 +3,7 @@
 Rules of this file: reads, never changes; names of fields are a contract (docs/management.md).
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any, Final
 
@@ -20,8 +20,10 @@ TOLD_MAX: Final = 20
 class RemoteStatus:
     """A map for each remote."""
 
-    def __init__(self, clock: Clock, remotes: Remotes) -> None:
+    def __init__(self, clock: Clock, remotes: Remotes, knows: Callable[[str], bool]) -> None:
+        """`knows`: whether there is a node of that name in the network."""
         self._clock = clock
+        self._knows = knows
         self._remotes = remotes
 
     def fields(self) -> dict[str, Any]:
@@ -54,6 +56,9 @@ class RemoteStatus:
             if remote.state != UP and remote.reason:
                 text = f"remote {remote.name}: no connection: {remote.reason}"
                 yield f"remote {remote.name}", f"{text}; correct its remote or its login, or start it"
+            if self._knows(remote.name):
+                text = f"remote {remote.name}: a node of the network has this name, and gets no messages from here"
+                yield f"remote {remote.name} - node", f"{text}; rename the remote or the node"
             for text in islice(_waiting(remote), TOLD_MAX):
                 yield f"remote {remote.name} {text}", f"remote {remote.name}: {text}; look at that address there"
         left = [queue for queue in self._remotes.queues.all() if queue.messages and not self._is_known(split(queue)[1])]

@@ -66,7 +66,7 @@ class NodeStatus:
         self._of_host.append(lambda host: {"connections": sum(peer.host == host for peer in peers.values())})
         tell(lambda: queues.fields(DEFAULT_HOST))
         self._of_host.append(queues.fields)
-        tells_host("refused", parts.admission.told)
+        tells_host("refused", parts.admission.rows)
         tells_host("links", parts.queue_links.status)
         tells_host("triggers", parts.triggers.status)
         tells("sessions", sessions.status)

@@ -41,6 +41,8 @@ GAPS_MAX: Final = 3
 REFUSALS_MAX: Final = 5
 """Destinations for which one neighbour takes nothing, of which one look says something."""
 
+LEFT_OUT_MAX: Final = 20
+"""Entries of federation that do not apply."""
 KEPT_MAX: Final = 20
 """Destinations in virtual hosts that the next hop does not take, of which one look says something."""
 
@@ -164,6 +166,9 @@ class Warnings:
         if self._incidents.large_was_refused:
             text = f"large messages are refused: {len(self._streams)} are on their way in or wait for room"
             yield "large", f"{text}: consume what waits at full queues, or raise streams_max"
+        for (topic, name), fault in islice(self._bindings.made.left_out.items(), LEFT_OUT_MAX):
+            text = f"federation {topic}@{name}, which a request created, does not apply: {fault}"
+            yield f"federation {topic}@{name}", f"{text}; remove it, or change the configuration"
         left_out = self._bindings.left_out
         if left_out:
             text = f"{left_out} sets of bindings of federated topics, one for each node and topic, are not taken"

@@ -23,7 +23,7 @@ from holdfast.management.where.message_ids import MessageId, as_sent, checked, e
 from holdfast.management.where.search import Hint, Look, Step, Whereabouts
 from holdfast.names import DESTINATION_BYTES_MAX, NAME_BYTES_MAX
 from holdfast.peers.limits.allowances import Allowances
-from holdfast.peers.neighbours.session_port import Hears, Session
+from holdfast.peers.neighbours.session_port import ControlHandlers, Session
 from holdfast.schema import is_whole, is_whole_within
 from holdfast.settings.limits import Limits
 
@@ -117,9 +117,9 @@ class WhereQuestions:
         """By neighbour, of questions."""
 
     @property
-    def hears(self) -> Hears:
+    def hears(self) -> ControlHandlers:
         """The handlers of its control messages, by kind."""
-        return {ASK: self._hear_ask, ANSWER: self._hear_answer}
+        return {ASK: self._on_ask, ANSWER: self._on_answer}
 
     # ------------------------------------------------------------------------------------------------ asking
 
@@ -236,7 +236,7 @@ class WhereQuestions:
 
     # ------------------------------------------------------------------------------------------------ neighbours
 
-    def _hear_ask(self, neighbour: Session, fields: dict[Any, Any]) -> None:
+    def _on_ask(self, neighbour: Session, fields: dict[Any, Any]) -> None:
         number, ids, asked = fields.get("ask"), fields.get("ids"), fields.get("asked")
         origin, count, limit_ms = fields.get("origin"), fields.get("number"), fields.get("limit")
         destination, to = fields.get("destination"), fields.get("to")
@@ -275,7 +275,7 @@ class WhereQuestions:
         limit_s = min(limit_ms / 1000, LIMIT_S[1])
         self._begin(host, wanted, hint, tuple(map(str, asked)), limit_s, told, neighbour.name)
 
-    def _hear_answer(self, neighbour: Session, fields: dict[Any, Any]) -> None:
+    def _on_answer(self, neighbour: Session, fields: dict[Any, Any]) -> None:
         number, steps = fields.get("ask"), fields.get("steps")
         ask = self.waiting.get(number) if is_whole(number) else None
         if ask is None or ask.onward != neighbour.name or not isinstance(steps, list):

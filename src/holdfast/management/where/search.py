@@ -22,8 +22,9 @@ from holdfast.custody.hop.sender import CustodySender
 from holdfast.custody.names.store_names import StoreNames
 from holdfast.custody.sent_back import HELD_MAX
 from holdfast.management.where.message_ids import HEAD_BYTES, first_field
+from holdfast.names import DEAD_LETTERS
 from holdfast.peering.sessions import Neighbour
-from holdfast.state.catalog import DEAD_LETTERS, DELAYED, WAITING, Catalog
+from holdfast.state.catalog import DELAYED, WAITING, Catalog
 from holdfast.state.tables import Tables
 from holdfast.units import iso8601
 

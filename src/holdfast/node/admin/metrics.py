@@ -41,6 +41,13 @@ _OF_SESSION: Final = (
 )
 
 
+_OF_REMOTE: Final = (
+    ("lost", "lost", "How often the connection was lost"),
+    ("messages_in", "messages_in", "Messages that were fetched from it"),
+    ("messages_out", "messages_out", "Messages that it accepted"),
+)
+
+
 class _Once:
     """A collector of what is given."""
 
@@ -74,6 +81,7 @@ def _all(told: Mapping[str, Any], commits: CommitTimes) -> Iterator[Metric]:
     yield _gauge("holdfast_queues_left_out", "Queues that have no metrics of their own", told["queues_left_out"])
     yield _gauge("holdfast_messages", "Messages in all queues", told["messages_total"])
     yield from _of_sessions(told["sessions"])
+    yield from _of_remotes(told.get("remotes", ()))
     letters = told["dead_letters"]
     yield _gauge("holdfast_dead_letters_messages", "Dead letters", letters["messages"])
     yield _gauge("holdfast_dead_letters_bytes", "Their bytes", letters["bytes"])
@@ -154,6 +162,21 @@ def _of_sessions(rows: Sequence[Mapping[str, Any]]) -> Iterator[Metric]:
         for family, (_, key, _) in zip(totals, _OF_SESSION, strict=True):
             family.add_metric(label, float(row[key]))
     yield from (up, since, trip, *totals)
+
+
+def _of_remotes(rows: Sequence[Mapping[str, Any]]) -> Iterator[Metric]:
+    up = GaugeMetricFamily("holdfast_remote_up", "1 while the node is connected to it", labels=("remote",))
+    since = GaugeMetricFamily("holdfast_remote_since_seconds", "Since its state changed", labels=("remote",))
+    waiting = GaugeMetricFamily("holdfast_remote_messages", "Messages that wait for it", labels=("remote",))
+    totals = [CounterMetricFamily(f"holdfast_remote_{name}", text, labels=("remote",)) for name, _, text in _OF_REMOTE]
+    for row in rows:
+        label = (row["remote"],)
+        up.add_metric(label, float(row["state"] == "up"))
+        since.add_metric(label, float(row["since_s"]))
+        waiting.add_metric(label, float(row["messages"]))
+        for family, (_, key, _) in zip(totals, _OF_REMOTE, strict=True):
+            family.add_metric(label, float(row[key]))
+    yield from (up, since, waiting, *totals)
 
 
 def _gauge(name: str, text: str, value: float) -> Metric:

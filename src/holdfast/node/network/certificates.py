@@ -1,7 +1,7 @@
 """The node's certificates: reads them at start, and again when their files change, and makes each connection's TLS.
 
 Rules of this file: a connection keeps what it began with; files that cannot be used change nothing, and are logged
-once.
+once. While the node runs, files are looked at and read in threads.
 """
 
 import asyncio
@@ -10,18 +10,19 @@ import os
 import ssl
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from holdfast.errors import ConfigError
 from holdfast.node.config import NodeSettings
 from holdfast.node.network.encryption import Encryption
 from holdfast.node.network.revocation import Issued, read_revoked
 from holdfast.node.tls import TlsFiles
+from holdfast.node.watching import Watch
 
 LOOK_S: Final = 5.0
 """How often the files are looked at."""
 SESSIONS_MAX: Final = 1_000
-"""Sessions of TLS 1.2 that OpenSSL keeps for a context; past so many a new context takes its place."""
+"""Sessions of TLS 1.2 that OpenSSL keeps for a context; past so many a new context takes its place at the next look."""
 ALPN: Final = ["amqp"]
 """What both sides say that they speak (RFC 7301)."""
 CIPHERS: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"
@@ -31,99 +32,97 @@ _log = logging.getLogger(__name__)
 _State = tuple[tuple[int, int, int] | None, ...]
 
 
+class Made(NamedTuple):
+    """The contexts that files of that state make, None for a side that is not needed, and the certificates that they
+    revoke."""
+
+    files: TlsFiles
+    state: _State
+    server: ssl.SSLContext | None
+    client: ssl.SSLContext | None
+    revoked: frozenset[Issued]
+
+
 class Certificates:
     """The contexts made of `files`. Raises ConfigError if they cannot be read. `serves`, `dials`: which it is used for;
     a node without a certificate cannot serve."""
 
     def __init__(self, files: TlsFiles, *, serves: bool, dials: bool) -> None:
-        self._files = files
         self._serves = serves
-        self._dials = dials
-        self._timer: asyncio.TimerHandle | None = None
-        self._seen = self._state()
+        self._used = _made(files, serves=serves, dials=dials)
+        """What new connections use."""
+        self._watch: Watch[Made] | None = None
         self._told: str | None = None
-        self._server: ssl.SSLContext | None = None
-        self._client: ssl.SSLContext | None = None
-        self._revoked: frozenset[Issued] = frozenset()
         self.changed: Callable[[], None] = lambda: None
         """Called when other files are used than before: who was trusted may be revoked."""
-        self._load()
 
     def accepted(self) -> Encryption:
         """TLS of a connection that came to us."""
-        context = self._server
+        context = self._used.server
         assert context is not None
-        if context.session_stats()["number"] > SESSIONS_MAX:
-            try:
-                context = self._server = _server_context(self._files)
-            except ConfigError:
-                pass  # the files are being changed: `look` tells
         return Encryption(context, server=True, is_revoked=self._is_revoked)
 
     def dialled(self, server_name: str) -> Encryption:
         """TLS of a connection to a neighbour, whose certificate must have that name."""
-        assert self._client is not None
-        return Encryption(self._client, server=False, server_name=server_name, is_revoked=self._is_revoked)
+        context = self._used.client
+        assert context is not None
+        return Encryption(context, server=False, server_name=server_name, is_revoked=self._is_revoked)
 
     def watch(self, loop: asyncio.AbstractEventLoop) -> None:
         """Begins to watch the files."""
-        self._timer = loop.call_later(LOOK_S, self._look, loop)
+        self._watch = Watch(loop, "holdfast-certificates", LOOK_S, self.look, self.use)
+        self._watch.start()
 
     def close(self) -> None:
         """Idempotent."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        if self._watch is not None:
+            self._watch.close()
 
-    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.watch(loop)
-        self.reload_changed()
-
-    def reload_changed(self) -> bool:
-        """Reads the files again if they have changed; True if their contents are used from now on."""
-        state = self._state()
-        if state == self._seen:
-            return False
+    def look(self) -> Made | None:
+        """In any thread: what the files make, if they have changed and can be used, or if a new context is due; for
+        `use`."""
+        used = self._used
+        if _state_of(used.files) == used.state and not _is_full(used.server):
+            return None
         try:
-            self._load()
+            made = _made(used.files, serves=used.server is not None, dials=used.client is not None)
         except ConfigError as error:  # perhaps half of them are written: they are read again until they fit
             if str(error) != self._told:
                 self._told = str(error)
                 _log.error("%s; the previous certificates are used until the files are corrected", error)
-            return False
-        self._seen, self._told = state, None
-        _log.info("TLS: the certificates have changed; new connections use them")
-        self.changed()
-        return True
+            return None
+        self._told = None
+        return made
 
-    @property
+    def use(self, made: Made) -> None:
+        """New connections use it, unless other files have taken the place of these since the look."""
+        used = self._used
+        if made.files is not used.files:
+            return
+        self._used = made
+        if made.state != used.state:
+            _log.info("TLS: the certificates have changed; new connections use them")
+            self.changed()
+
     def have_changed(self) -> bool:
-        """Whether the files are others than those whose contents are used."""
-        return self._state() != self._seen
+        """Whether the files are others than those whose contents are used. It may be called in any thread."""
+        return _state_of(self._used.files) != self._used.state
 
     def prepare(self, files: TlsFiles, *, dials: bool) -> Callable[[], None]:
         """Reads those files, which may be others than before; what it returns has new connections use them. Raises
-        ConfigError if they cannot be used."""
+        ConfigError if they cannot be used. It may be called in any thread."""
         if self._serves and files.certificate is None:
             raise ConfigError("node listen has amqps:// without [tls] certificate_file; give one")
-        state = _state_of(files)
-        server, client, revoked = _made(files, serves=self._serves, dials=dials)
+        made = _made(files, serves=self._serves, dials=dials)
 
         def use() -> None:
-            self._files, self._seen, self._told, self._dials = files, state, None, dials
-            self._server, self._client, self._revoked = server, client, revoked
+            self._used, self._told = made, None
             self.changed()
 
         return use
 
-    def _state(self) -> _State:
-        return _state_of(self._files)
-
-    def _load(self) -> None:
-        self._server, self._client, self._revoked = _made(self._files, serves=self._serves, dials=self._dials)
-
     def _is_revoked(self, certificate: Issued) -> bool:
-        return certificate in self._revoked
+        return certificate in self._used.revoked
 
 
 def certificates_of(settings: NodeSettings) -> Certificates | None:
@@ -133,12 +132,16 @@ def certificates_of(settings: NodeSettings) -> Certificates | None:
     return Certificates(settings.tls, serves=serves, dials=dials) if serves or dials else None
 
 
-def _made(
-    files: TlsFiles, *, serves: bool, dials: bool
-) -> tuple[ssl.SSLContext | None, ssl.SSLContext | None, frozenset[Issued]]:
-    """The contexts of both sides, and the certificates that are revoked."""
+def _made(files: TlsFiles, *, serves: bool, dials: bool) -> Made:
+    """What the files make for the sides that are needed. ConfigError."""
+    state = _state_of(files)  # first: what changes while they are read is seen at the next look
     revoked = frozenset[Issued]() if files.revoked is None else read_revoked(files.revoked)
-    return _server_context(files) if serves else None, _client_context(files) if dials else None, revoked
+    server, client = _server_context(files) if serves else None, _client_context(files) if dials else None
+    return Made(files, state, server, client, revoked)
+
+
+def _is_full(context: ssl.SSLContext | None) -> bool:
+    return context is not None and context.session_stats()["number"] > SESSIONS_MAX
 
 
 def _state_of(files: TlsFiles) -> _State:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from holdfast.dialling import dial
 from holdfast.engine.events import ConnectFailed, Event
 from holdfast.names import HostPort, parse_host_port
-from holdfast.node.config import parse_source
+from holdfast.node.config import parse_local
 from holdfast.node.network.certificates import Certificates
 from holdfast.node.network.encryption import Encryption
 from holdfast.node.network.transport import Peer, PeerOwner, describe
@@ -60,7 +60,7 @@ class Dials:
                 if each.tls:
                     self._server_names[each.name] = each.server_name or where.host
             if each.local is not None:
-                self._sources[each.name] = parse_source("local", each.local)
+                self._sources[each.name] = parse_local("local", each.local)
         for name, task in list(self.under_way.items()):
             if before.get(name) != self._dialled.get(name):
                 task.cancel()

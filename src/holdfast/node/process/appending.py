@@ -1,7 +1,7 @@
 """Files that a node appends to for as long as it runs, and opens anew where they were moved away.
 
 Rules of this file: what is opened is used or closed. A file is exchanged under its descriptor, so that a thread that
-writes meanwhile writes to the one or the other.
+writes meanwhile writes to the one or the other. A pipe is refused while nobody reads it: opening it would wait.
 """
 
 import os
@@ -16,7 +16,8 @@ class Opened:
     def __init__(self, what: str, path: Path, mode: int) -> None:
         """`what`: of the file, for people. ConfigError if it cannot be opened."""
         try:
-            self.fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, mode)
+            self.fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, mode)
+            os.set_blocking(self.fd, True)
         except OSError as error:
             text = f"{what} file {str(path)!r} cannot be opened ({error.strerror}); give a file that can be written"
             raise ConfigError(text) from None

@@ -56,6 +56,8 @@ UNMEASURED_PARTS: Final = 2_048
 """After so many bytes, or such a part of the bound, changed connections are measured. A byte from a peer uses at most
 320 bytes of memory (an attach of 39 bytes is a subscription of a topic), so memory that is not counted yet is a part of
 the half that is free."""
+SETS_PART: Final = 4
+"""Bindings of federated topics have one part of the bound in so many."""
 STEP_BYTES: Final = 2 * 1024
 """Steps in which a connection's account grows."""
 LOOKS_A_TURN: Final = 1_000
@@ -110,6 +112,9 @@ class Memory:
         """Rows of the windows of links between queues (queue_links/)."""
         self.bindings = Account("bindings", most // 16, total)
         """Messages of neighbours about bindings that wait for a later turn (peering/binding_messages.py)."""
+        self.sets = Account("sets", most, total)
+        """The bindings of this node and of others that federation has; beyond SETS_PART of the bound those of others
+        are replaced (peering/binding_control.py)."""
         self.delays = Account("delays", most, total)
         """When each delayed message is due (custody/delays.py); `delayed_max` bounds how many there are."""
         self.ranges = Account("ranges", most // 4, total)
@@ -145,7 +150,7 @@ class Memory:
         return (
             self.connections, self.unstored, self.parked, self.requests, self.queues, self.dynamic, self.cached,
             self.read_ahead.account, self.resumable, self.rejected, self.settling,
-            self.transactions, self.windows, self.bindings, self.delays, self.ranges, *self.withheld,
+            self.transactions, self.windows, self.bindings, self.sets, self.delays, self.ranges, *self.withheld,
         )  # fmt: skip
 
     # ------------------------------------------------------------------------------------------------ counted anew

@@ -46,16 +46,16 @@ class Session(Protocol):
         """Sends a control message; False if the link has no credit beyond `reserve`, and the message is dropped."""
 
 
-Hear = Callable[[Session, dict[Any, Any]], None]
+ControlHandler = Callable[[Session, dict[Any, Any]], None]
 """Handles a control message of its kind, with unchecked fields."""
 
-Hears = Mapping[str, Hear]
+ControlHandlers = Mapping[str, ControlHandler]
 
 
-class ControlKinds(dict[str, Hear]):
+class ControlKinds(dict[str, ControlHandler]):
     """The handlers of control messages that sessions do not handle themselves, by their kind."""
 
-    def add(self, hears: Hears) -> None:
+    def add(self, hears: ControlHandlers) -> None:
         """Registers handlers of kinds that have none yet; each kind has one handler."""
         assert self.keys().isdisjoint(hears), f"control messages with two hearers: {self.keys() & hears}"
         self.update(hears)

@@ -1,0 +1,133 @@
+"""The configuration is read in a thread, and taken up once the core has decided (node/reload.py)."""
+
+import asyncio
+import os
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.engine.events import ConfigDecided, ConfigRead, Event
+from holdfast.errors import ConfigError
+from holdfast.node import reload as reloads
+from holdfast.node.config import NodeSettings
+from holdfast.node.network.certificates import certificates_of
+from holdfast.node.passwords import password_in
+from holdfast.node.process.appending import Opened
+from holdfast.node.reload import Reloader
+from holdfast.node.tls import TlsFiles
+from holdfast.settings.neighbours import NeighbourConfig
+from node.fakes import LIMIT_S, settings
+from support.certificates import needs_openssl, of_node
+from support.eventually import eventually_true
+
+
+class NoDials:
+    """Dials nothing."""
+
+    wanted = False
+
+    def configure(self, dialled: object, certificates: object) -> None:
+        pass
+
+
+class World:
+    """A reloader, and what it has fed."""
+
+    def __init__(self, given: NodeSettings, load: Callable[[], NodeSettings]) -> None:
+        self.fed: list[ConfigRead] = []
+        self.reloader = Reloader(
+            asyncio.get_running_loop(), load, given, self._feed, files=(None, None),
+            certificates=certificates_of(given), check_revoked=lambda: None, dials=NoDials(),  # type: ignore[arg-type]
+            watch_network=lambda: None, users=None, log=None,
+        )  # fmt: skip
+
+    def _feed(self, event: Event) -> None:
+        assert isinstance(event, ConfigRead)
+        self.fed.append(event)
+
+    async def until(self, count: int) -> ConfigRead:
+        await eventually_true(lambda: len(self.fed) >= count, what="a reading")
+        return self.fed[count - 1]
+
+
+@asynccontextmanager
+async def hanging(tmp_path: Path) -> AsyncIterator[tuple[World, threading.Event, list[int]]]:
+    """A world whose files hang until the event is set; and one number for each reading."""
+    given, goes_on, readings = settings(tmp_path), threading.Event(), list[int]()
+
+    def load() -> NodeSettings:
+        readings.append(len(readings))
+        goes_on.wait(LIMIT_S)
+        return given
+
+    yield World(given, load), goes_on, readings
+    goes_on.set()
+
+
+async def test_who_asks_while_the_files_hang_is_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    monkeypatch.setattr(reloads, "READ_S_MAX", 0.05)
+    async with hanging(tmp_path) as (world, goes_on, readings):
+        world.reloader.begin()
+        world.reloader.begin()
+        refused = await world.until(1)
+        assert refused.config is None and "its files have not been read in 0.05 s" in refused.problem
+        world.reloader.begin()
+        assert world.fed[1].problem == refused.problem, "at once, and by no further thread"
+        assert readings == [0]
+        goes_on.set()
+        await eventually_true(lambda: "too late to be used; reload again" in caplog.text, what="the line")
+        assert len(world.fed) == 2, "who asked was told that nothing has changed"
+        world.reloader.begin()
+        assert (await world.until(3)).config is not None
+
+
+async def test_a_reading_in_time_is_read_once_more_for_who_asked_meanwhile(tmp_path: Path) -> None:
+    async with hanging(tmp_path) as (world, goes_on, readings):
+        world.reloader.begin()
+        world.reloader.begin()
+        goes_on.set()
+        await world.until(2)
+        assert readings == [0, 1] and all(read.config is not None for read in world.fed)
+
+
+@needs_openssl
+async def test_a_neighbour_that_stays_until_a_restart_can_be_dialled(tmp_path: Path) -> None:
+    """The file has no neighbour with TLS any more; the core keeps one."""
+    given = settings(tmp_path, neighbours=(NeighbourConfig(name="hub", remote="127.0.0.1:1", tls=True),))
+    given = replace(given, tls=TlsFiles(authorities=of_node().authority))
+    world = World(given, lambda: replace(given, core=replace(given.core, neighbours=())))
+    world.reloader.begin()
+    read = await world.until(1)
+    assert read.config is not None and not read.config.neighbours
+    world.reloader.decided(ConfigDecided(accepted=True, config=given.core))
+    certificates = world.reloader.certificates
+    assert certificates is not None
+    assert certificates.dialled("localhost") is not None
+
+
+def test_a_pipe_without_a_reader_or_a_writer_holds_nobody_up(tmp_path: Path) -> None:
+    """A reload opens both files anew."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    opened: list[Any] = []
+    with pytest.raises(ConfigError, match=r"log file .* cannot be opened"):
+        opened.append(Opened("log", pipe, 0o640))
+    with pytest.raises(ConfigError, match="invalid first line of 0 bytes in user 'ann' password_file"):
+        password_in("user 'ann'", str(pipe))
+    reader = os.open(pipe, os.O_RDWR)
+    try:
+        with pytest.raises(ConfigError, match="invalid first line of 0 bytes"):
+            password_in("user 'ann'", str(pipe))
+        written = Opened("log", pipe, 0o640)
+        assert os.get_blocking(written.fd), "its lines are written by a thread, which may wait"
+        written.close()
+    finally:
+        os.close(reader)
