@@ -207,7 +207,11 @@ def all_options() -> frozenset[str]:
 def complaint(command: str) -> str | None:
     """What is wrong with a command that is named, whole or in part: `holdfast queue list --json`; None if nothing."""
     parser = grammar()
-    for word in command.split()[1:]:
+    try:
+        words = shlex.split(command)
+    except ValueError:  # a part of one, cut within quotes
+        words = command.split()
+    for word in words[1:]:
         if word.startswith("--"):
             if word not in options_of(parser):
                 return f"{parser.prog}: no option {word}"
