@@ -282,6 +282,15 @@ def test_a_topic_stores_a_run_as_far_as_its_turn_goes(taken: list[int]) -> None:
     assert list(producer.stored) == [(1, 30)]
 
 
+def test_each_is_taken_alone_where_there_is_room_by_priority(taken: list[int]) -> None:
+    """Whether one fits depends on the priorities of those before it."""
+    rig, node, client = world(QueueConfig(name="work", messages_max=100, room_low=0.5, room_normal=0.8))
+    link = attached(rig, client)
+    send(link, 1, 20, "priority")
+    rig.settle()
+    assert node.queue("work").messages == 20 and taken == [1] * 20
+
+
 def test_the_last_number_ends_a_run() -> None:
     runs = NumberedRuns(Producer("p", "q", stored=RangeSet([(1, LAST - 2)])))
     few = [numbered("x", LAST - 1), numbered("x", LAST), numbered("x", LAST + 1)]
