@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from holdfast.pacing.settings import PacingConfig
 from holdfast_lab.base.seed_tree import SeedTree
+from holdfast_lab.draws.drawn_clients import is_guessed_at
 from holdfast_lab.draws.drawn_federation import may_have_one
 from holdfast_lab.draws.drawn_scenes import in_time
 from holdfast_lab.plan.faults import Fault
@@ -57,6 +58,7 @@ def with_relays(plan: Plan, seed: int) -> Plan:
     entries = _entries(random, plan, both_ways=not is_bounded)
     pacing = _bounds(random, entries, plan) if is_bounded else {}
     told, faults = _draw(random, plan, entries)
+    faults = [fault for fault in faults if not is_guessed_at(plan, fault.node)]
     return replace(
         plan, topology=replace(plan.topology, pacing=pacing), workloads=(*plan.workloads, told),
         faults=tuple(sorted((*plan.faults, *faults), key=lambda fault: fault.at)),
