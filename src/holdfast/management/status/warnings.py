@@ -166,9 +166,9 @@ class Warnings:
         if self._incidents.large_was_refused:
             text = f"large messages are refused: {len(self._streams)} are on their way in or wait for room"
             yield "large", f"{text}: consume what waits at full queues, or raise streams_max"
-        for (topic, neighbour), fault in islice(self._bindings.made.left_out.items(), LEFT_OUT_MAX):
-            text = f"federation {topic}@{neighbour}, which a request created, does not apply: {fault}"
-            yield f"federation {topic}@{neighbour}", f"{text}; remove it, or change the configuration"
+        for (topic, name), fault in islice(self._bindings.made.left_out.items(), LEFT_OUT_MAX):
+            text = f"federation {topic}@{name}, which a request created, does not apply: {fault}"
+            yield f"federation {topic}@{name}", f"{text}; remove it, or change the configuration"
         left_out = self._bindings.left_out
         if left_out:
             text = f"{left_out} sets of bindings of federated topics, one for each node and topic, are not taken"
