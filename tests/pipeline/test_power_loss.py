@@ -3,10 +3,13 @@
 A power loss is played by hand: files that nobody has synced go, or are cut (docs/powerloss.md, "What is assumed").
 """
 
+import contextlib
 import json
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -21,8 +24,11 @@ from pipeline.test_many import Query, all_of, never, quick, written
 from pipeline.test_many import queue as queue_of
 from pyspark_holdfast.checkpoint import Checkpoint, Proven, SinkLog, sync_plan
 from pyspark_holdfast.damage import damage_of, is_torn
-from pyspark_holdfast.ingest import check_pair
+from pyspark_holdfast.ingest import IngestJob, check_pair, default_checkpoint, run_ingest
 from pyspark_holdfast.leftovers import DIRECTORY
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 assert quick  # without waiting for what the tests bring about themselves
 
@@ -163,6 +169,52 @@ def test_a_batch_of_which_a_file_was_torn_is_not_released_and_can_be_written_ane
     commit.unlink()
     query.run()
     assert sequences(query) == list(range(1, 9)) and queue.advanced() == 9
+
+
+def test_of_a_batch_that_was_released_a_file_may_be_gone(queue: FakeQueue, tmp_path: Path) -> None:
+    """As where old files of a table are deleted: the nodes have let its entries go, so it was on disk."""
+    query = MiniSpark(tmp_path, queue.path, 4, never)
+    queue.put(4)
+    query.run()
+    for file in SinkLog(query.out).files():
+        file.unlink()
+    queue.put(4)
+    query.run()
+    assert queue.advanced() == 9
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("harm", ["cut", "zeros", "gone"])
+def test_what_spark_wrote_is_known_to_be_whole_or_not(
+    spark: "SparkSession", queue: FakeQueue, tmp_path: Path, harm: str
+) -> None:
+    out = tmp_path / "table"
+    options = {"url": "amqp://fake:1", "address": str(queue.path), "subscription": "s"}
+    job = IngestJob(options=options, out=out, checkpoint=default_checkpoint(out), available_now=True)
+
+    def run() -> None:
+        run_ingest(spark, job, threading.Event(), lambda progress: None, source="fakebus")
+
+    def hold_back() -> None:
+        """As if the power had failed before the release."""
+        with contextlib.closing(queue.connect()) as connection:
+            connection.execute("update subscription set advanced = 1")
+
+    queue.put(50)
+    run()
+    hold_back()
+    run()
+    assert queue.advanced() == 51, "all of it is whole"
+    hold_back()
+    (file,) = SinkLog(out).files()
+    data = file.read_bytes()
+    if harm == "gone":
+        file.unlink()
+    else:
+        file.write_bytes(data[:-1] if harm == "cut" else data[:600] + bytes(100) + data[700:])
+    with pytest.raises(ConfigError, match=r"of batch 0 is not whole, as after a power loss: (it|its) "):
+        run()
+    assert queue.advanced() == 1
 
 
 def test_a_batch_of_a_node_that_went_away_is_on_disk_before_later_ones(tmp_path: Path, synced: set[Inode]) -> None:

@@ -234,9 +234,20 @@ class Checkpoint:
                 return True
         return False
 
+    def _is_released(self, batch: int, released: Mapping[str, Place]) -> bool:
+        """Whether the nodes have let all entries of this batch go; False where one is not asked."""
+        for line in self.lines(batch):
+            for key, place in line.places.items():
+                at = released.get(key)
+                if at is None or at.queue != place.queue or at.seq < place.seq:
+                    return False
+        return True
+
     def _unsynced_batches(self, newest: int, released: Mapping[str, Place]) -> set[int]:
         if self._synced_batch is not None:
             return set(range(self._synced_batch + 1, newest + 1))
+        if self._is_released(newest, released):  # it was synced before
+            return set()
         wanted = {newest}
         for batch in reversed(batches_in(self.path / "offsets")):
             if batch < newest:
@@ -248,6 +259,8 @@ class Checkpoint:
     def _sync_sink(self, sink: SinkLog, newest: int, released: Mapping[str, Place]) -> None:
         logs = sink.batches()
         wanted = self._unsynced_batches(newest, released)
+        if not wanted:
+            return
         compacted = max((batch for batch, log in logs.items() if log.suffix), default=-1)
         for batch in sorted(wanted - logs.keys(), reverse=True):
             if batch > compacted or batch == newest:
