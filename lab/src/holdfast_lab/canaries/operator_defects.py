@@ -37,12 +37,13 @@ def _back_after_a_start(original: Function) -> Function:
 def _begins_early(original: Function) -> Function:
     """A link that is to begin at the next message begins before some that are there."""
 
-    def own_cursor(self: Any, config: Any, where: str, source: Any) -> Any:
-        if config.start == "next" and source.messages and source.next_sequence != TESTED:
-            config = replace(config, start=source.next_sequence - 2)
-        return original(self, config, where, source)
+    def cursor(self: Any, plan: Any) -> Any:
+        config, source = plan.config, plan.source
+        if config.mode == "copy" and config.start == "next" and source.messages and source.next_sequence != TESTED:
+            plan = plan._replace(config=replace(config, start=source.next_sequence - 2))
+        return original(self, plan)
 
-    return own_cursor
+    return cursor
 
 
 def _relays(original: Function) -> Function:
@@ -78,9 +79,8 @@ OPERATOR_CANARIES: Final[tuple[Canary, ...]] = (
     Canary(
         name="link-begins-early",
         sentence="A link that copies from the next message on copies some that were there before.",
-        target="queue_links.ends:LinkEnds.own_cursor",
-        signature="(self, config: holdfast.settings.queues.LinkConfig, where: str, "
-        "source: holdfast.broker.queue.Queue) -> holdfast.broker.cursors.cursor.Cursor",
+        target="queue_links.ends:LinkEnds.cursor",
+        signature="(self, plan: holdfast.queue_links.ends.Plan) -> holdfast.broker.cursors.cursor.Cursor",
         broken=_begins_early,
         expected="from before its start",
     ),

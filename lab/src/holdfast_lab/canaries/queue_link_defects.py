@@ -29,8 +29,8 @@ def _untied(original: Function) -> Function:
 def _nameless(original: Function) -> Function:
     """A link gets a new id at each start of its node, and does not recognise the messages that it has passed on."""
 
-    def _add(self: Any, config: Any, link_id: bytes | None, *, is_created: bool) -> Any:
-        return original(self, config, None, is_created=is_created)
+    def _add(self: Any, plan: Any, link_id: bytes | None, *, is_created: bool) -> Any:
+        return original(self, plan, None, is_created=is_created)
 
     return _add
 
@@ -74,7 +74,7 @@ QUEUE_LINK_CANARIES: Final[tuple[Canary, ...]] = (
         sentence="A link takes what it has passed on before its node was started again.",
         target="queue_links.links:QueueLinks._add",
         signature=(
-            "(self, config: holdfast.settings.queues.LinkConfig, link_id: bytes | None, *, is_created: bool) "
+            "(self, plan: holdfast.queue_links.ends.Plan, link_id: bytes | None, *, is_created: bool) "
             "-> holdfast.queue_links.link.QueueLink"
         ),
         broken=_nameless,
