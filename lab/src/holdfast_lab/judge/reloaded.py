@@ -84,10 +84,9 @@ def _compared(core: NodeCore) -> Iterator[tuple[str, object, object]]:
         made = catalog.producers.get(key)
         yield f"numbers of producer {producer.name!r}", [*producer.stored], [] if made is None else [*made.stored]
     in_memory = {queue.queue_id for queue in core.catalog.queues.values() if not queue.config.durable}
-    left = {*core.work.left}  # of queues in memory that may be deleted
     for number, blob in core.blobs.by_number.items():
         of_disk = blobs.by_number.get(number)
-        places = sorted(place for place in blob.places if place[0] not in in_memory and place not in left)
+        places = sorted(place for place in blob.places if place[0] not in in_memory)
         if places:
             yield f"entries of blob {number}", places, [] if of_disk is None else sorted(of_disk.places)
             yield f"pieces of blob {number}", blob.end, None if of_disk is None else of_disk.end
