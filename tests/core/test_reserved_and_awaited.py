@@ -7,12 +7,11 @@ import pytest
 from holdfast.amqp.wire.performatives import Accepted, Discharge, Header, Rejected
 from holdfast.broker import topic
 from holdfast.queue_links.link import QueueLink
-from holdfast.settings.limits import Limits
 from holdfast.settings.queues import QueueConfig
-from holdfast.units import KIB
 from support.one_node import fill
 from support.queue_links import linked, links_of, move, numbers
 from support.rig import Rig
+from support.streams import LARGE, LIMITS, is_clean
 from support.transactions import FULL, Controller, condition, quiet, request, started
 
 DURABLE = Header(durable=True)
@@ -165,7 +164,7 @@ def test_a_refused_commit_forgets_large_messages_that_came_and_left_in_it(
 ) -> None:
     """A listener with a place for one message was given two in the turn that is refused."""
     monkeypatch.setattr(topic, "LISTENER_MESSAGES_MAX", 1)
-    rig, node, client, _ = started(QueueConfig(name="disk"), limits=Limits(stream_bytes=2 * KIB))
+    rig, node, client, _ = started(QueueConfig(name="disk"), limits=LIMITS)
     on_disk, published = client.sender("disk"), client.sender("topic/news")
     listener = rig.client(node)
     listener.receiver("topic/news", credit=0)
@@ -173,9 +172,9 @@ def test_a_refused_commit_forgets_large_messages_that_came_and_left_in_it(
     before = node.tries
     node.refuse_all = True
     for wave in range(8):
-        for number in range(2):
-            client.send(published, f"{wave}{number}" * 2_500, header=DURABLE)
-        client.send(on_disk, f"{wave}", header=DURABLE)
+        for link, body in ((published, "0" * LARGE), (published, "1" * LARGE), (on_disk, f"{wave}")):
+            if link.credit:
+                client.send(link, body, header=DURABLE)
         while rig.move():
             node.refuse = int(node.tries == before + refused - 1)
             assert node.core is not None
@@ -183,3 +182,22 @@ def test_a_refused_commit_forgets_large_messages_that_came_and_left_in_it(
     rig.run(5)
     assert node.core is not None
     assert not node.core.work.left and node.tries > before + refused
+
+
+def test_a_large_message_that_came_and_left_in_one_turn_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A listener with a place for one message was given several at once."""
+    monkeypatch.setattr(topic, "LISTENER_MESSAGES_MAX", 1)
+    rig, node, client, _ = started(limits=LIMITS)
+    published = client.sender("topic/news")
+    listener = rig.client(node)
+    listener.receiver("topic/news", credit=0)
+    rig.settle()
+    for number in range(4):
+        client.send(published, f"{number}" * LARGE, header=DURABLE)
+    rig.run(2)
+    assert node.core is not None
+    node.core.validate()
+    assert len(client.outcomes) == 4 and len(node.core.blobs.by_number) == 1
+    listener.close_transport()
+    rig.run(5)
+    assert is_clean(node)

@@ -96,9 +96,10 @@ class Blobs:
         changed: dict[Blob, dict[EntryRef, None]] = {}
         for stream in turn.streams:
             changed[stream.blob] = dict(stream.blob.places)
-        queues = self._catalog.queues
+        queues, left = self._catalog.queues, {*self._work.left}
         for queue, sequence, number in self._work.referred:
-            if queues.get(queue.key) is queue:  # else deleted in this very turn
+            # else it has left, or was deleted, in this very turn
+            if queues.get(queue.key) is queue and (queue.queue_id, sequence) not in left:
                 blob = self.by_number[number]
                 changed.setdefault(blob, dict(blob.places))[queue.queue_id, sequence] = None
         if self.by_place:

@@ -60,7 +60,7 @@ LISTENER_CANARIES: Final[tuple[Canary, ...]] = (
         target="endpoints.listening:Listening.tell_when_stored",
         signature="(self, topic: holdfast.broker.queue.Queue, value: bytes, size: int) -> None",
         broken=_large_not_kept,
-        expected="blob",
+        expected="cannot be handed over: KeyError",
     ),
     Canary(
         name="told-before-stored",
