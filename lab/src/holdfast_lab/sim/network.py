@@ -471,10 +471,11 @@ class SimNetwork:
     # ------------------------------------------------------------------------------------------------ dialling
 
     def dial(self, holder: Holder, source: str, target: str, *, neighbour: str | None, failed: Any) -> None:
-        """A TCP connect; `holder.opened` comes one round trip later, or `failed(reason)`."""
+        """A TCP connect; `holder.opened` comes one round trip later, or `failed(reason)`: on a link that was slowed down
+        that much, nobody waits for the answer."""
         there, back = self.direction(source, target), self.direction(target, source)
         trip = there.now_profile().delay_s + back.now_profile().delay_s
-        if not there.up or not back.up:
+        if not there.up or not back.up or trip > CONNECT_TIME_OUT_S:
             self.world.after(CONNECT_TIME_OUT_S, failed, "timed out")
             return
         self.world.after(trip, self._answer, holder, source, target, neighbour, failed)
