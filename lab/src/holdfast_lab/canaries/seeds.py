@@ -122,5 +122,7 @@ CAUGHT_BY: Final[dict[str, tuple[int, int]]] = {
     "numbers-given-up": (11, 50),
     "remote-answered-for-many": (27, 50),
     "queue-named-as-a-remote": (94, 100),
+    "large-not-kept-for-listeners": (65, 150),
+    "told-before-stored": (100, 200),
 }
 """By name: a seed that fails with it and ends well without; the seed by which a swarm from 1 has found it."""
