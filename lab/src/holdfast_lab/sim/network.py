@@ -471,8 +471,8 @@ class SimNetwork:
     # ------------------------------------------------------------------------------------------------ dialling
 
     def dial(self, holder: Holder, source: str, target: str, *, neighbour: str | None, failed: Any) -> None:
-        """A TCP connect; `holder.opened` comes one round trip later, or `failed(reason)`. Nobody waits for the answer over
-        a link that was slowed down too much."""
+        """A TCP connect; `holder.opened` comes one round trip later, or `failed(reason)`. Nobody waits for the answer
+        over a link that was slowed down too much."""
         there, back = self.direction(source, target), self.direction(target, source)
         trip = there.now_profile().delay_s + back.now_profile().delay_s
         if not there.up or not back.up or trip > CONNECT_TIME_OUT_S:
