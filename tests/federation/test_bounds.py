@@ -30,7 +30,8 @@ from support.exchange import Fields, T, Together, rows
 
 @pytest.mark.parametrize("count", [50, 51])
 def test_rows_of_one_set_are_bounded(count: int) -> None:
-    """At the bound the rows are held; one past it `#` stands for them, also further on, and is not asked for again."""
+    """At the bound the rows are held; one past it `#` stands for them, also further on. They are asked for again ever
+    more rarely, and are held once they fit."""
     three = Together("abc", Bounds(keys_max=5_000))
     three.nodes["b"].bounds = Bounds(rows_max=50)
     for neighbour in three.nodes["b"].neighbours.values():
@@ -43,7 +44,11 @@ def test_rows_of_one_set_are_bounded(count: int) -> None:
     three.wait(1.0)  # names are told
     three.seen.clear()
     three.wait(65.0)
-    assert set(three.kinds()) == {"federate", "compare"}
+    assert ("follow" in three.kinds()) is (count == 51) and three.rows("a", "c") == expected
+    three.wait(300.0)
+    three.seen.clear()
+    three.wait(65.0)  # two refreshes, of which none is its time
+    assert set(three.kinds()) == {"federate", "compare"} and three.rows("a", "c") == expected
     three.seen.clear()
     three.nodes["c"].bind(T, [*rows(count), Row("more")], three.now)
     three.settle()
@@ -51,6 +56,8 @@ def test_rows_of_one_set_are_bounded(count: int) -> None:
     three.nodes["c"].bind(T, rows(3), three.now)
     three.settle()
     assert three.nodes["a"].choose(T, "k.1").branches == ("c",)
+    three.wait(taking.ANEW_MAX * 30.0)
+    assert three.rows("b", "c") == three.rows("a", "c") == set(rows(3))
 
 
 def test_bytes_of_all_sets_are_bounded() -> None:

@@ -343,7 +343,7 @@ class Federation:
             if new.stamp < held.stamp:
                 self.claims.add(key, held.source, ())
                 return
-            if held.source == new:
+            if held.source == new and key not in taking.anew:
                 return
         found: Held | None
         if isinstance(message, Change):

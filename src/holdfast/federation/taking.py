@@ -15,6 +15,9 @@ from holdfast.federation.rows import DIGEST_END, HASH_DIGITS, VOID, Row, Stamp, 
 from holdfast.federation.serving import NAMES_ALL_MAX, NAMES_MAX, combined, standing_digest
 from holdfast.federation.sets import NOTHING, Edition, Held, Key, Parts, changed, make, stamped, substitute
 
+ANEW_MAX: Final = 128
+"""The most refreshes, an hour, between two requests for a set that did not fit: each costs as much as fits."""
+
 QUESTIONS_MAX: Final = 8_192
 """The maximum number of parts that one repair asks for; a set of 50,000 rows needs about 4,400. The rest is left to
 the next refresh."""
@@ -89,6 +92,10 @@ class Taking:
         """Parts that were asked for, and of which nothing has come."""
         self.given_up: set[Key] = set()
         """Sets whose repair failed: they are not requested again before the next refresh."""
+        self.anew: set[Key] = set()
+        """Sets for which `#` stands here, and which are requested once more, as what is here, until something comes."""
+        self._waits: dict[Key, tuple[int, int]] = {}
+        """For such sets: refreshes until the next request, and from that one to the following."""
 
     # ------------------------------------------------------------------------------------------------ which
 
@@ -109,6 +116,8 @@ class Taking:
         self.asked.pop(key, None)
         self._end_repair(key)
         self.given_up.discard(key)
+        self.anew.discard(key)
+        self._waits.pop(key, None)
 
     def _end_repair(self, key: Key) -> None:
         self.requests.pop(key, None)
@@ -128,6 +137,7 @@ class Taking:
         self.requests.clear()
         self.open.clear()
         self.given_up.clear()
+        self.anew.clear()
         self.stops.clear()
         self.asked = dict(self.wanted)
         self.restart = True
@@ -140,13 +150,27 @@ class Taking:
             self.asked[key] = None
 
     def refresh(self, committed: dict[Key, Held]) -> None:
-        """What was given up, or never answered, may be asked for again; so is what is said to be had and is not."""
+        """What was given up, or never answered, may be asked for again; so is what is said to be had and is not, and
+        now and then what did not fit here: it may have become smaller since."""
         self.given_up.clear()
+        self.anew.clear()
         self.open.clear()
         self.named = sum(len(told.names) for told in self.told.values())
         for key, told in self.told.items():
-            if told.has != NOTHING and key not in committed:
+            held = committed.get(key)
+            if held is None:
+                if told.has != NOTHING:
+                    self.asked[key] = None
+            elif held.is_whole:
+                self._waits.pop(key, None)
+            elif self._is_time(key):
                 self.asked[key] = None
+                self.anew.add(key)
+
+    def _is_time(self, key: Key) -> bool:
+        left, wait = self._waits.get(key, (0, 1))
+        self._waits[key] = (left - 1, wait) if left else (wait, min(2 * wait, ANEW_MAX))
+        return not left
 
     def follow(self, committed: dict[Key, Held]) -> Follow | None:
         """The next message; None if there is none."""
@@ -157,7 +181,7 @@ class Taking:
         rows = []
         for key in keys:
             held = committed.get(key)
-            has = held.source if held is not None else NOTHING
+            has = NOTHING if held is None else held.edition if key in self.anew else held.source
             rows.append((key, has))
             told = self.told.setdefault(key, Told(has))
             told.has = has
@@ -176,7 +200,7 @@ class Taking:
     def stored(self, key: Key, held: Held | None, names: dict[str, Stamp], *, whole: bool) -> Stored | None:
         """What changed since the last message to the neighbour; None if nothing did."""
         told = self.told.get(key)
-        if told is None or key in self.asked or held is None:
+        if told is None or key in self.asked or key in self.anew or held is None:
             return None
         moved = self._moved(told, names)
         has = held.source
@@ -300,6 +324,7 @@ class Taking:
         repair.received[message.prefix] = message.rows
         if len(repair.rows) > self.rows_max or self.repair_bytes > self.bytes_max:
             self._end_repair(key)
+            self.anew.discard(key)
             return substitute(message.new.stamp, repair.edges, message.new.digest)
         return self._finish(key, repair)
 
@@ -311,6 +336,7 @@ class Taking:
 
     def _came(self, key: Key, new: Held) -> Held:
         self.given_up.discard(key)
+        self.anew.discard(key)
         return new if len(new.rows) <= self.rows_max else substitute(new.stamp, new.edges, new.digest)
 
 
