@@ -131,7 +131,7 @@ def test_a_refused_commit_frees_a_transactions_room_in_memory() -> None:
 
 def test_a_link_that_rests_after_a_failure_holds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     rig, node, client = linked(move("work", "next"), queues=(QueueConfig(name="work"), QueueConfig(name="next")))
-    handing = links_of(node)._handing
+    handing = links_of(node).handing
     new = type(handing)._new
     failures = 0
 

@@ -90,6 +90,8 @@ class Handing:
     def __init__(self, parts: HandingParts, store: EntryReader) -> None:
         self._parts = parts
         self._store = store
+        self.beyond: dict[QueueLink, None] = {}
+        """Links that may wait for room in the queue of another node or remote."""
 
     def room_for(self, link: QueueLink) -> int:
         """How many entries the link's target accepts now."""
@@ -122,14 +124,25 @@ class Handing:
         self._parts.links.waiting_for_space.pop(link, None)
         self._parts.links.refills.pop(link, None)
         link.beyond = None
+        self.beyond.pop(link, None)
+
+    def next_deadline(self) -> float | None:
+        """When the first of `beyond` looks at its next message again."""
+        return min([link.beyond[1] for link in self.beyond if link.beyond is not None], default=None)
+
+    def tick(self, now: float) -> None:
+        for link in [link for link in self.beyond if link.beyond is None or now >= link.beyond[1]]:
+            del self.beyond[link]
+            link.beyond = None
+            link.cursor.queue.touch()
 
     def _waits_beyond(self, link: QueueLink) -> bool:
         """Whether another node's queue has no room yet for a copy of what the link brings. It is asked again after each
         commit: what leaves that queue is in one."""
         if link.beyond is None:
             return False
-        queue, until = link.beyond
-        if queue.fits(link.needs) or not self._parts.catalog.has(queue) or self._parts.clock.now >= until:
+        queue, _ = link.beyond
+        if queue.fits(link.needs) or not self._parts.catalog.has(queue):
             link.beyond = None
         return link.beyond is not None
 
@@ -289,6 +302,7 @@ class Handing:
             full_queue = parts.spreading.full(branches, size)
             if full_queue is not None:
                 link.needs, link.beyond = size, (full_queue, parts.clock.now + BEYOND_S)
+                self.beyond[link] = None
                 parts.links.wait_for_room(link)
                 return False
             parts.spreading.spread(target, branches, found)

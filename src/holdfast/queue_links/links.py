@@ -54,7 +54,7 @@ class QueueLinks:
         self._rng = rng
         self._is_stopping = is_stopping
         self._rests = rests
-        self._handing = Handing(parts, store)
+        self.handing = Handing(parts, store)
         self._ends = LinkEnds(parts.config, parts.catalog, parts.forwarding, parts.remote_queues, store)
         self.leftovers = Leftovers(parts.turns, store)
         self._look_due = False
@@ -248,7 +248,7 @@ class QueueLinks:
     # ------------------------------------------------------------------------------------------------ turn
 
     def _room_for(self, link: QueueLink) -> int:
-        return 0 if self._is_stopping() or self._rests(link) else self._handing.room_for(link)
+        return 0 if self._is_stopping() or self._rests(link) else self.handing.room_for(link)
 
     def _took(self, link: QueueLink) -> None:
         self.pending[link] = None
@@ -277,11 +277,11 @@ class QueueLinks:
 
     def _hand_over(self, link: QueueLink) -> None:
         if link.moving is None and link.taken:
-            self._handing.hand_over(link)
+            self.handing.hand_over(link)
         self.pending.pop(link, None)
 
     def _end_windows(self, link: QueueLink) -> None:
-        self.windowed[link] = not self._handing.end_windows(link)
+        self.windowed[link] = not self.handing.end_windows(link)
 
     def _due_in_ms(self, link: QueueLink) -> int | None:
         """How long it takes until windows of the link are over, in whole seconds of the wall clock."""
@@ -305,13 +305,13 @@ class QueueLinks:
         """Does nothing: the end of the turn does the work (`step`)."""
 
     def _decided(self, effect: Handed, stored: bool) -> None:
-        if self._handing.decided(effect, stored=stored) and effect.link.ended and effect.link.is_idle:
+        if self.handing.decided(effect, stored=stored) and effect.link.ended and effect.link.is_idle:
             self._end(effect.link)
 
     def room_may_be_back(self, target: Queue) -> None:
         """A queue has changed: links that wait for room there check again."""
         for link in self.by_target.get(target, ()):
-            if link.starved and self._handing.room_for(link):
+            if link.starved and self.handing.room_for(link):
                 link.cursor.queue.touch()
 
     def look_soon(self) -> None:
@@ -335,7 +335,7 @@ class QueueLinks:
     def _lead(self, link: QueueLink, target: Queue | None) -> None:
         before = link.target
         if before is not None:
-            self._handing.forget(link)
+            self.handing.forget(link)
             waiting = self.by_target.get(before, {})
             waiting.pop(link, None)
             if not waiting:
