@@ -5,6 +5,7 @@ from uuid import UUID
 
 from holdfast.amqp.wire.extensions import PRODUCER
 from holdfast.broker.stored.custody_records import Renewal
+from holdfast.core.reloading import LogOutAskers
 from holdfast.custody.dead_lettering import DeadLettered
 from holdfast.custody.delays import Delivered
 from holdfast.custody.delivery_limits import Exhausted
@@ -35,6 +36,7 @@ AN_OBJECT: Any = object()
 """Stands for what a handler needs and no description shows."""
 
 AFTER = {
+    LogOutAskers(21, []): "LogOutAskers(cause=21)",
     AnswerHop(1, 2, "custody-hub", AN_OBJECT, STORE): f"AnswerHop(cause=1, connection=2, name='custody-hub', "
     f"continues={STORE!r})",
     AnswerNamedProducer(2, 3, "out", "meter", AN_OBJECT, AN_OBJECT): "AnswerNamedProducer(cause=2, connection=3, "

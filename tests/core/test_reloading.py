@@ -520,6 +520,30 @@ def test_reload_asks_the_driver_and_answers_what_changed() -> None:
     assert login(node, "ann").manage("RELOAD", "node")[0] == 403
 
 
+@pytest.mark.parametrize("changed", ["rights", "login", "gone"])
+def test_who_asks_for_a_reload_that_logs_him_out_has_his_answer_first(changed: str) -> None:
+    node = Rig().node("hub", users=(ANN, ROOT), access=rules())
+    root = login(node, "root")
+    replies = root.session.attach_receiver("replies", *_ends("replies"))
+    replies.grant(10)
+    requests = root.sender("$management")
+    node.rig.settle()
+    told = {"operation": "RELOAD", "type": "holdfast:node", "name": ""}
+    message = Message(properties=Properties(reply_to="replies"), application_properties=told, value={})
+    requests.send(message.encode(), context=None, settled=True)
+    node.rig.settle()
+    fields: dict[str, Any] = {
+        "rights": {"access": rules(AccessRule(name="more", users=("root",), addresses=("x",), allow=("send",)))},
+        "login": {"users": (ANN, replace(ROOT, password="another"))},
+        "gone": {"users": (ANN,), "access": AccessConfig()},
+    }[changed]
+    node.handle(events.ConfigRead(config=replace(node.config, **fields)))
+    node.rig.settle()
+    (answer,) = [Message.decode(item.payload) for item in root.deliveries]
+    assert dict(answer.application_properties or {})["statusCode"] == 200
+    assert not root.amqp.usable
+
+
 def _ends(name: str) -> tuple[Any, Any]:
     return Source(address="$management"), Target(address=name)
 

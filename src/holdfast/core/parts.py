@@ -373,7 +373,7 @@ class Parts:
             remotes=lambda: self.remotes, bindings=self.bindings, doors=lambda: self.doors,
             is_stopping=lambda: self.stopping,
             routed=lambda: () if self.routing is None else self.routing.costs, audit=self.audit,
-            users=self.users, containment=self.containment,
+            users=self.users, containment=self.containment, turns=self.turns,
         )  # fmt: skip
         return endpoints
 

@@ -7,13 +7,14 @@ again, and whoever asks is told so.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from holdfast.access.current import CurrentAccess
 from holdfast.core.neighbour_changes import NeighbourChanges
 from holdfast.endpoints.remotes.remotes import Remotes
 from holdfast.engine import events
+from holdfast.engine.effects import Effect
 from holdfast.engine.log import Log
 from holdfast.engine.outbox import Outbox
 from holdfast.errors import ConfigError
@@ -22,6 +23,7 @@ from holdfast.management.operations.answers import Answer, Later, Refused
 from holdfast.peering.binding_control import BindingControl
 from holdfast.peering.doors import Doors
 from holdfast.peers.audit import Audit
+from holdfast.peers.peer import Peer
 from holdfast.peers.users import Users
 from holdfast.queue_links.ends import Plan
 from holdfast.queue_links.links import QueueLinks
@@ -29,6 +31,7 @@ from holdfast.settings.changes import bounded, compare
 from holdfast.settings.node import NodeConfig
 from holdfast.state.configured_queues import ConfiguredQueues
 from holdfast.state.configured_subscriptions import ConfiguredSubscriptions
+from holdfast.state.turns import Turns
 
 ASKED_MAX: Final = 16
 """Requests that wait for one reading of the configuration."""
@@ -43,6 +46,13 @@ class Checked(NamedTuple):
     changed: tuple[str, ...]
     restart: tuple[str, ...]
     links: list[Plan]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LogOutAskers(Effect):
+    """Users whose login or rights the reload changed that they had asked for have their answer, and are logged out."""
+
+    leaving: list[tuple[Peer, str]] = field(repr=False)
 
 
 class Reloading:
@@ -68,6 +78,7 @@ class Reloading:
         audit: Audit,
         users: Users,
         containment: Containment,
+        turns: Turns,
     ) -> None:
         """`access`: None if an authoriser decides that does not use the configuration's rules. `publish_by`: sets the
         accounts by which neighbours' messages are published. `routed`: the neighbours that routing uses."""
@@ -88,6 +99,10 @@ class Reloading:
         self._audit = audit
         self._users = users
         self._containment = containment
+        self._turns = turns
+        turns.effects.on(LogOutAskers, self._log_out)
+        self._leaving: list[tuple[Peer, str]] = []
+        """Who is logged out once the request is answered, and why."""
         self._asked: list[Later] = []
         """The requests that the next reading answers."""
         self._late: dict[str, bool] = {}
@@ -178,6 +193,14 @@ class Reloading:
             self._log.write("ERROR", f"reload: {late}")
             answer = answer._replace(status=500, description=late)
         self._answer(answer)
+        if self._leaving:
+            leaving, self._leaving = self._leaving, []
+            self._turns.gathered.then.append(LogOutAskers(self._turns.event, leaving))
+
+    def _log_out(self, effect: LogOutAskers) -> None:
+        for peer, why in effect.leaving:
+            if not peer.amqp.closed:
+                self._doors().log_out(peer, why)
 
     def _carry_out(self, before: NodeConfig, config: NodeConfig, links: list[Plan]) -> None:
         """Has each part take up its settings, if they have changed, or if it has not taken up the last ones yet."""
@@ -205,7 +228,8 @@ class Reloading:
     def _admit(self, config: NodeConfig) -> None:
         differs = _nobody if self._access is None else self._access.change(config.access)
         self._publish_by(config)
-        self._doors().configure(config, differs)
+        asking = {asked.peer for later in self._asked if (asked := later.asked) is not None}
+        self._leaving = self._doors().configure(config, differs, asking)
 
     def _apply(self, name: str, work: Callable[[], object]) -> None:
         """Has a part take up the settings in force. What fails is tried again, until the next reload."""

@@ -248,6 +248,10 @@ class Asked:
     in_memory: bool = False
     """Whether what it is about has no stored state: it can be closed while the disk does not answer."""
 
+    @property
+    def peer(self) -> Peer:
+        return self.link.peer
+
     def answer(self, answer: Answer) -> None:
         parts, peer = self.link.parts, self.link.peer
         reply = (

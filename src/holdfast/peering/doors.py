@@ -4,7 +4,7 @@ Rules of this file: every claim of a peer is checked (ARCHITECTURE, "Who is beli
 peers/entrance.py.
 """
 
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Collection, Mapping, Set
 from functools import partial
 from json import dumps
 from types import FrameType
@@ -225,35 +225,47 @@ class Doors:
         gone = set(self._accounts.change(stored, event.seed))
         self._users.know(self._accounts.stored_names())
         self._audit.configured("the file of users was read")
-        self._log_out_users(gone)
+        self._log_out_users(gone, self.log_out)
 
-    def configure(self, config: NodeConfig, differs: Callable[[str | None, str], bool]) -> None:
+    def configure(
+        self, config: NodeConfig, differs: Callable[[str | None, str], bool], asking: Collection[Peer] = ()
+    ) -> list[tuple[Peer, str]]:
         """The users of the node's own file changed, or the rights of users, as `differs` says. Closes connections of
-        users whose login or rights changed."""
+        users whose login or rights changed; those that are `asking` for it are returned, each with the reason, because
+        they get their answer first."""
+        leaving: list[tuple[Peer, str]] = []
+
+        def log_out(peer: Peer, why: str) -> None:
+            if peer in asking:
+                leaving.append((peer, why))
+            else:
+                self.log_out(peer, why)
+
         had_users = self._accounts.has_users
         self._config = config
         gone = set(self._accounts.configure(config.users, config.neighbours))
         self.entrance.configure(config.users)
         self._users.configure(config.users, self._accounts.stored_names())
-        self._log_out_users(gone)
+        self._log_out_users(gone, log_out)
         for peer in list(self._connections.values()):
             if peer.remote is not None and differs(peer.who, peer.host):
                 self._connections.drop(peer, "the rights of its account have changed")  # it is dialled again
             if peer.dialled:
                 continue
             if not had_users and self._accounts.has_users:
-                self._log_out(peer, LOGGED_OUT)
+                log_out(peer, LOGGED_OUT)
             elif peer.neighbour is None and any(differs(peer.who, host) for host in _hosts_of(peer)):
-                self._log_out(peer, RULES_CHANGED)
+                log_out(peer, RULES_CHANGED)
+        return leaving
 
-    def _log_out_users(self, gone: Set[HostedName]) -> None:
+    def _log_out_users(self, gone: Set[HostedName], log_out: Callable[[Peer, str], None]) -> None:
         for peer in list(self._connections.values()) if gone else ():
             user = None if peer.dialled else peer.amqp.authenticated_user  # there, we have logged in
             if user is not None and any(hosted(host, user) in gone for host in _hosts_of(peer)):
-                self._log_out(peer, LOGGED_OUT)
+                log_out(peer, LOGGED_OUT)
 
-    def _log_out(self, peer: Peer, why: str) -> None:
-        """Idempotent."""
+    def log_out(self, peer: Peer, why: str) -> None:
+        """Closes the connection of a user who may not use it any more. Idempotent."""
         if peer.why_closed in (LOGGED_OUT, RULES_CHANGED):
             return
         peer.log("INFO", f"connection {why}")

@@ -7,6 +7,7 @@ Rules of this file: an error says what is wrong and what is accepted; status cod
 from typing import Any, Final, NamedTuple, Protocol
 
 from holdfast.broker.queue import Queue
+from holdfast.peers.peer import Peer
 from holdfast.schema import is_whole_within
 from holdfast.state.catalog import Catalog
 
@@ -27,6 +28,8 @@ class Waiting(Protocol):
 
     @property
     def link(self) -> object: ...
+    @property
+    def peer(self) -> Peer: ...
     def answer(self, answer: Answer) -> None: ...
 
 
