@@ -134,7 +134,7 @@ def test_an_attach_that_the_remote_does_not_answer_is_reported() -> None:
     text = f"flights@mq: the remote has not answered the attach for {ANSWER_S:g} s"
     assert only(node)["waiting"] == [text] and only(node)["state"] == "up"
     assert node.core is not None
-    assert [f"remote mq: {text}; look at that address there"] == [
+    assert [f"remote mq: {text}; look at that address, here and there"] == [
         line for line in node.core.report.status("")["warnings"] if "remote" in line
     ]
     broker.ignores.clear()

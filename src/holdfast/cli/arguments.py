@@ -154,7 +154,7 @@ BYTES: Final = number_of(1, 1 << 62, "a number of bytes")
 SEED: Final = number_of(0, (1 << 63) - 1, "a seed")
 SECONDS: Final = number_of(0, 1e9, "seconds", float)
 YEAR_S: Final = number_of(0, 86_400 * 365, "seconds", float)
-PART: Final = number_of(0, 1, "of the whole", float)
+PART: Final = number_of(0, 1, "a share of the whole", float)
 TTL_MAX_S: Final = 4_294_967.0
 """AMQP counts milliseconds in 32 bits (§3.2.1)."""
 SIZE: Final = number_of(0, 64 * 1024 * 1024, "a number of bytes")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from holdfast.amqp.wire.encoding import encode
-from holdfast.amqp.wire.extensions import OWN_PREFIX, PUBLICATION, RELAY, SUBJECT, TAGS
+from holdfast.amqp.wire.extensions import OWN_PREFIX, PUBLICATION, RELAY, TAGS
 from holdfast.amqp.wire.types import Ulong
 from holdfast.broker.bands import PRIORITY_MOST
 from holdfast.broker.dropping import make_room
@@ -23,7 +23,7 @@ from holdfast.custody.dead_lettering import DeadLettering
 from holdfast.custody.forwarding import Forwarding
 from holdfast.custody.names.identity import Identities
 from holdfast.endpoints.addresses.remote_queues import RemoteQueues
-from holdfast.endpoints.entry_sections import SUBJECT_FIELD, sections_of
+from holdfast.endpoints.entry_sections import sections_of, subject_of
 from holdfast.endpoints.topic_bindings import federated_name
 from holdfast.engine.effects import Effect
 from holdfast.engine.outbox import Outbox
@@ -173,13 +173,8 @@ class Spreading:
     def choose(self, queue: Queue, value: bytes, *, tags: tuple[str, ...] = (), anew: bool = True) -> Choice:
         """As `Federation.choose`, for an entry."""
         sections = sections_of(value, self._store, self._layouts)
-        subject: str | None = None
-        told = sections.property_field(SUBJECT_FIELD)
-        if told is None:
-            told = sections.annotation(SUBJECT)
-        if told is None or isinstance(told, str):
-            subject = told or ""
-        elif not value[1] & entry.BLOB:
+        subject = subject_of(sections)
+        if subject is None and not value[1] & entry.BLOB:
             subject = ""  # as its subscriptions here see it
         name = federated_name(queue)
         assert name is not None

@@ -60,7 +60,8 @@ class RemoteStatus:
                 text = f"remote {remote.name}: a node of the network has this name, and gets no messages from here"
                 yield f"remote {remote.name} - node", f"{text}; rename the remote or the node"
             for text in islice(_waiting(remote), TOLD_MAX):
-                yield f"remote {remote.name} {text}", f"remote {remote.name}: {text}; look at that address there"
+                told = f"remote {remote.name}: {text}"
+                yield f"remote {remote.name} {text}", f"{told}; look at that address, here and there"
         left = [queue for queue in self._remotes.queues.all() if queue.messages and not self._is_known(split(queue)[1])]
         for queue in left[:TOLD_MAX]:
             text = f"{queue.messages} messages wait for {queue.name!r}, and there is no such [[remote]]"
