@@ -7,7 +7,7 @@ says how that topic goes to it, and only while the neighbour may receive the top
 are within the bounds of federation, whatever the file says and was stored.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from holdfast.errors import ConfigError
@@ -55,13 +55,26 @@ class BindingEntries:
         """All entries that apply: those of the configuration, those that requests created, then those that neighbours
         ask for."""
         own, _, tally = self._own(self._config)
+        return (*own, *(entry for entry, fault in self._judged(own, tally) if fault is None))
+
+    @property
+    def refused(self) -> dict[Pair, str]:
+        """Entries that neighbours ask for and that do not apply, with the reason."""
+        own, _, tally = self._own(self._config)
+        return {_pair(entry): fault for entry, fault in self._judged(own, tally) if fault is not None}
+
+    def _judged(self, own: tuple[Entry, ...], tally: Tally) -> Iterator[tuple[Entry, str | None]]:
+        """What neighbours ask for, if no entry here does it anyway; with the reason if it does not apply."""
         taken = {_pair(entry) for entry in own if entry.goes}
-        asked = []
         for pair, entry in self.asked.items():
-            if pair not in taken and self._permits(entry.neighbour, entry.topic) and tally.fault(entry) is None:
+            if pair in taken:
+                continue
+            fault = tally.fault(entry)
+            if not self._permits(entry.neighbour, entry.topic):
+                fault = "the neighbour's account may not receive from the topic"
+            if fault is None:
                 tally.add(entry)
-                asked.append(entry)
-        return (*own, *asked)
+            yield entry, fault
 
     @property
     def left_out(self) -> dict[Pair, str]:

@@ -169,6 +169,9 @@ class Warnings:
         for (topic, name), fault in islice(self._bindings.made.left_out.items(), LEFT_OUT_MAX):
             text = f"federation {topic}@{name}, which a request created, does not apply: {fault}"
             yield f"federation {topic}@{name}", f"{text}; remove it, or change the configuration"
+        for (topic, name), fault in islice(self._bindings.made.refused.items(), LEFT_OUT_MAX):
+            text = f"federation {topic}@{name}, for which the neighbour asks, does not apply: {fault}"
+            yield f"federation {topic}@{name} asked", f"{text}; permit it, or remove it at {name}"
         left_out = self._bindings.left_out
         if left_out:
             text = f"{left_out} sets of bindings of federated topics, one for each node and topic, are not taken"
