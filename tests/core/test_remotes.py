@@ -1,5 +1,8 @@
 """Messages for brokers that are no nodes (endpoints/remotes/)."""
 
+from collections import deque
+from typing import Any
+
 import pytest
 
 from holdfast.amqp.message.message import Message
@@ -7,6 +10,7 @@ from holdfast.amqp.wire.performatives import Accepted, Header, Modified, Release
 from holdfast.amqp.wire.types import Symbol
 from holdfast.broker.entries.host_names import hosted
 from holdfast.broker.entries.kinds import QueueKind
+from holdfast.custody.returns import Return, Returns
 from holdfast.endpoints.remotes.kept_link import WAIT_S
 from holdfast.settings.hosts import VhostConfig
 from holdfast.settings.queues import LinkConfig, QueueConfig
@@ -66,6 +70,28 @@ def test_what_was_not_answered_when_the_connection_ended_is_sent_again() -> None
     first = Message.decode(broker.came["flights"][0]).header
     assert first is not None and first.delivery_count == 1 and not first.first_acquirer
     assert node.queue("flights@mq").messages == 0
+
+
+def test_nothing_new_is_sent_before_all_that_the_last_link_held_is_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Entries of links that ended are requeued a share in each turn; later ones would come before them."""
+    broker = PlainBroker(decide=lambda address, payload: None)
+    rig, _, client, _ = world(broker=broker)
+    fill(rig, client, 3, "flights@mq")
+
+    def later(self: Returns, consumer: Any, cursor: Any, find: Any, held: int) -> None:
+        self.waiting.append(Return(consumer, cursor, deque(), True, find))
+
+    with monkeypatch.context() as slow:
+        slow.setattr(Returns, "step", lambda self: None)
+        slow.setattr(Returns, "pending", False)
+        slow.setattr(Returns, "requeue_found", later)
+        rig.plain["mq"].cut()
+        broker.decide = lambda address, payload: Accepted()
+        fill(rig, client, 2, "flights@mq", first=4)
+        rig.run(2)
+        assert not broker.came
+    rig.run(2)
+    assert bodies(broker.came["flights"]) == ["1", "2", "3", "4", "5"]
 
 
 def test_our_copy_leaves_only_with_the_answer() -> None:

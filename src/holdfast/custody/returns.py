@@ -49,6 +49,10 @@ class Returns:
         """Whether `step` is to be called in this turn."""
         return bool(self.waiting) or self._left < GIVEN_BACK_MAX
 
+    def holds(self, cursor: Cursor) -> bool:
+        """Whether entries of that cursor wait here."""
+        return any(item.cursor is cursor for item in self.waiting)
+
     def requeue(self, consumer: EntryConsumer, cursor: Cursor, sequences: list[int], *, failed: bool) -> None:
         """Requeues those of these entries that `consumer`, whose link has ended, still holds. `failed`: as
         `Cursor.requeue`."""

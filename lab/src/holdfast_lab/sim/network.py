@@ -475,7 +475,8 @@ class SimNetwork:
         over a link that was slowed down too much."""
         there, back = self.direction(source, target), self.direction(target, source)
         trip = there.now_profile().delay_s + back.now_profile().delay_s
-        if not there.up or not back.up or trip > CONNECT_TIME_OUT_S:
+        usual = there.profile.delay_s + back.profile.delay_s
+        if not there.up or not back.up or trip > usual + CONNECT_TIME_OUT_S:
             self.world.after(CONNECT_TIME_OUT_S, failed, "timed out")
             return
         self.world.after(trip, self._answer, holder, source, target, neighbour, failed)
