@@ -172,7 +172,7 @@ class Subscription:
             start_sequence=first,
             end_sequence=end,
             lease=lease,
-            name=f"{self.full_name}-{self.lives}-{self.ranges}",
+            name=f"range-{self.lives}-{self.ranges}",
         )
         found: dict[int, bytes] = {}
         keys: dict[bytes, int] = {}
