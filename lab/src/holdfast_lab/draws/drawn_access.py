@@ -22,6 +22,8 @@ ACCESS_SHARE: Final = 0.1
 STRANGERS: Final = frozenset({"hostile", "guessing", "guarded", "fenced", "apart"})
 """Workloads whose clients log in by themselves, or that need rights of their own."""
 
+FRAME_LEAST: Final = 512
+"""The smallest frame that AMQP allows."""
 GAPS: Final = 64
 """Ranges of a producer's numbers where a transaction that is given up leaves some open: with fewer, all others may have
 to wait for just its messages."""
@@ -62,3 +64,11 @@ def with_room_for_gaps(plan: Plan, seed: int) -> Plan:
     if topology.limits.ranges_max >= GAPS or not any(told["kind"] == "transact" for told in plan.workloads):
         return plan
     return replace(plan, topology=replace(topology, limits=replace(topology.limits, ranges_max=GAPS)))
+
+
+def with_short_names(plan: Plan, seed: int) -> Plan:
+    """The plan with attaches of readers by sequence that fit into its frames."""
+    if plan.topology.limits.frame_bytes_max > FRAME_LEAST:
+        return plan
+    workloads = [told | {"short": True} if told["kind"] == "subscription" else told for told in plan.workloads]
+    return replace(plan, workloads=tuple(workloads))

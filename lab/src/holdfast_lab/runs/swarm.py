@@ -19,7 +19,7 @@ from typing import Any, Final
 from holdfast_lab.base.processes import die_with_parent
 from holdfast_lab.base.seed_tree import SeedTree
 from holdfast_lab.draws import drawn_routing, drawn_static
-from holdfast_lab.draws.drawn_access import with_access, with_room_for_gaps
+from holdfast_lab.draws.drawn_access import with_access, with_room_for_gaps, with_short_names
 from holdfast_lab.draws.drawn_aims import with_aims
 from holdfast_lab.draws.drawn_bounds import with_bounds, with_idle, with_overflows
 from holdfast_lab.draws.drawn_bursts import with_bursts
@@ -114,6 +114,7 @@ DRAWS: Final[tuple[Draw, ...]] = (
     with_departures,
     with_remotes,
     with_listeners,
+    with_short_names,
 )
 """What is drawn on top of a plan: aims add knobs to those of the small bounds, and the wire takes one away again where
 LMDB lies under the nodes."""

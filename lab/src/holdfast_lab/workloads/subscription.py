@@ -52,6 +52,7 @@ class Subscription:
     After a range: `forget` of the readers crash before their checkpoint, `late` after it and before ADVANCE, and with
     `rival` a second reader opens and fences the first, which advances and reads nothing more. `alone`: no other
     subscription, so an advanced queue is empty. With `bytes_max` the node counts what is in a range, which has no more.
+    `short`: the links of ranges have short names, where frames are too small for all that an attach says.
     """
 
     kind: ClassVar[str] = "subscription"
@@ -65,6 +66,7 @@ class Subscription:
     bytes_max: int = 0
     poll_s: float = 0.1
     alone: bool = True
+    short: bool = False
     name: str = "subscription"
     tables: dict[tuple[str, int], _Table] = field(default_factory=dict, init=False)
     lives: int = field(default=0, init=False)
@@ -172,7 +174,7 @@ class Subscription:
             start_sequence=first,
             end_sequence=end,
             lease=lease,
-            name=f"range-{self.lives}-{self.ranges}",
+            name=f"{'range' if self.short else self.full_name}-{self.lives}-{self.ranges}",
         )
         found: dict[int, bytes] = {}
         keys: dict[bytes, int] = {}
