@@ -46,7 +46,6 @@ CAUGHT_BY: Final[dict[str, tuple[int, int]]] = {
     "never-reused": (16, 50),
     "not-given-back": (44, 100),
     "kept-yet-refused": (40, 50),
-    "gaps-closed-in-vain": (2, 50),
     "tags-lost-at-the-wrap": (2, 50),
     "moved-bytes-lost": (91, 150),
     "aside-stranded": (13, 50),

@@ -87,17 +87,6 @@ def _kept_yet_refused(original: Function) -> Function:
     return _undo_unstored
 
 
-def _gaps_closed_in_vain(original: Function) -> Function:
-    """Of several messages that waited for numbers that SKIP gives up, the last is forgotten and waits for ever."""
-
-    def skip(self: Any, origin: Any, reason: str) -> Any:
-        if len(origin.waiting) > FEW:
-            origin.waiting.pop(max(origin.waiting))
-        return original(self, origin, reason)
-
-    return skip
-
-
 UNDO_CANARIES = (
     Canary(
         name="kept-yet-refused",
@@ -107,14 +96,6 @@ UNDO_CANARIES = (
         "dict[holdfast.broker.queue.Queue, None]",
         broken=_kept_yet_refused,
         expected="not as a redelivery",
-    ),
-    Canary(
-        name="gaps-closed-in-vain",
-        sentence="Of several messages that waited behind what SKIP gives up, the last goes on waiting.",
-        target="custody.arrival.destination:Destination.skip",
-        signature="(self, origin: holdfast.broker.stored.origins.Origin, reason: str) -> list[tuple[int, int]]",
-        broken=_gaps_closed_in_vain,
-        expected="messages that wait",
     ),
     Canary(
         name="tags-lost-at-the-wrap",
