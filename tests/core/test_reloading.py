@@ -1,5 +1,6 @@
 """A configuration that is taken up while the node runs (core/reloading.py, docs/operations.md)."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
@@ -477,7 +478,8 @@ def test_a_file_that_could_not_be_read_is_told_with_its_line() -> None:
 # ------------------------------------------------------------------------------------------------- management
 
 
-def test_reload_asks_the_driver_and_answers_what_changed() -> None:
+def _asking() -> tuple[Node, Client, Callable[[], None]]:
+    """A node with users, its administrator's client, and what has that one ask for a reload."""
     node = Rig().node("hub", users=(ANN, ROOT), access=rules())
     root = login(node, "root")
     replies = root.session.attach_receiver("replies", *_ends("replies"))
@@ -487,13 +489,15 @@ def test_reload_asks_the_driver_and_answers_what_changed() -> None:
 
     def ask() -> None:
         told = {"operation": "RELOAD", "type": "holdfast:node", "name": ""}
-        requests.send(
-            Message(properties=Properties(reply_to="replies"), application_properties=told, value={}).encode(),
-            context=None,
-            settled=True,
-        )
+        message = Message(properties=Properties(reply_to="replies"), application_properties=told, value={})
+        requests.send(message.encode(), context=None, settled=True)
         node.rig.settle()
 
+    return node, root, ask
+
+
+def test_reload_asks_the_driver_and_answers_what_changed() -> None:
+    node, root, ask = _asking()
     ask()
     ask()
     assert [type(command).__name__ for command in node.reloading] == ["ReadConfig"], "one reading answers both"
@@ -522,16 +526,8 @@ def test_reload_asks_the_driver_and_answers_what_changed() -> None:
 
 @pytest.mark.parametrize("changed", ["rights", "login", "gone"])
 def test_who_asks_for_a_reload_that_logs_him_out_has_his_answer_first(changed: str) -> None:
-    node = Rig().node("hub", users=(ANN, ROOT), access=rules())
-    root = login(node, "root")
-    replies = root.session.attach_receiver("replies", *_ends("replies"))
-    replies.grant(10)
-    requests = root.sender("$management")
-    node.rig.settle()
-    told = {"operation": "RELOAD", "type": "holdfast:node", "name": ""}
-    message = Message(properties=Properties(reply_to="replies"), application_properties=told, value={})
-    requests.send(message.encode(), context=None, settled=True)
-    node.rig.settle()
+    node, root, ask = _asking()
+    ask()
     fields: dict[str, Any] = {
         "rights": {"access": rules(AccessRule(name="more", users=("root",), addresses=("x",), allow=("send",)))},
         "login": {"users": (ANN, replace(ROOT, password="another"))},

@@ -4,13 +4,14 @@ from typing import Any
 
 import pytest
 
+from holdfast.amqp.connection import Sender
 from holdfast.amqp.wire.performatives import Accepted, Discharge, Header, Rejected
 from holdfast.broker import topic
 from holdfast.queue_links.link import QueueLink
 from holdfast.settings.queues import QueueConfig
 from support.one_node import fill
 from support.queue_links import linked, links_of, move, numbers
-from support.rig import Rig
+from support.rig import Client, Node, Rig
 from support.streams import LARGE, LIMITS, is_clean
 from support.transactions import FULL, Controller, condition, quiet, request, started
 
@@ -20,15 +21,16 @@ DURABLE = Header(durable=True)
 # -------------------------------------------------------------------------------------------------------- groups
 
 
-def test_a_transaction_leaves_a_group_of_another_node_its_room() -> None:
-    """It gets credit at the full queue, and would take each place that becomes free."""
+def awaited(messages_max: int) -> tuple[Rig, Node, Client, Sender]:
+    """The node hub, whose queue `work` is full when a group of two messages of another node is on its way there, and a
+    client of hub with the link that has filled the queue."""
     rig = Rig()
-    jfk, hub = rig.pair(queues=(QueueConfig(name="work", messages_max=4),))
+    jfk, hub = rig.pair(queues=(QueueConfig(name="work", messages_max=messages_max),))
     rig.run(3)
     local, far = rig.client(hub), rig.client(jfk)
     filler, to_hub = local.sender("work"), far.sender("work@hub")
     rig.settle()
-    for number in range(4):
+    for number in range(messages_max):
         local.send(filler, f"f{number}", header=DURABLE)
     rig.run(1)
     controller = Controller(far)
@@ -37,6 +39,12 @@ def test_a_transaction_leaves_a_group_of_another_node_its_room() -> None:
         controller.send(group, to_hub, body, header=DURABLE)
     assert controller.commit(group) == Accepted()
     rig.run(2)
+    return rig, hub, local, filler
+
+
+def test_a_transaction_leaves_a_group_of_another_node_its_room() -> None:
+    """It gets credit at the full queue, and would take each place that becomes free."""
+    rig, hub, _, _ = awaited(4)
     here, consumer = rig.client(hub), rig.client(hub)
     mine, other = here.sender("work"), Controller(here)
     other.begin()  # so that its links get credit
@@ -56,21 +64,7 @@ def test_a_transaction_leaves_a_group_of_another_node_its_room() -> None:
 
 def test_a_transaction_that_takes_and_brings_goes_on_while_a_group_waits() -> None:
     """What it takes leaves it the room that it needs."""
-    rig = Rig()
-    jfk, hub = rig.pair(queues=(QueueConfig(name="work", messages_max=3),))
-    rig.run(3)
-    here, far = rig.client(hub), rig.client(jfk)
-    mine, to_hub = here.sender("work"), far.sender("work@hub")
-    rig.settle()
-    for number in range(3):
-        here.send(mine, f"f{number}", header=DURABLE)
-    rig.run(1)
-    controller = Controller(far)
-    group = controller.begin()
-    for body in ("g1", "g2"):
-        controller.send(group, to_hub, body, header=DURABLE)
-    assert controller.commit(group) == Accepted()
-    rig.run(2)
+    rig, hub, here, mine = awaited(3)
     other = Controller(here)
     here.receiver("work", credit=1)
     rig.run(1)

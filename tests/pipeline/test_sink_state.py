@@ -12,7 +12,7 @@ pytest.importorskip("pyspark")
 from holdfast.broker.stored.producers import NAME_BYTES_MAX
 from holdfast.errors import ConfigError, StorageError
 from pyspark_holdfast import checkpoint as checkpoint_module
-from pyspark_holdfast import sink_state
+from pyspark_holdfast import sink_state, whole_files
 from pyspark_holdfast.sending import producer_name
 from pyspark_holdfast.sink_options import PRODUCER_BYTES_MAX, parse_sink_options
 from pyspark_holdfast.sink_state import DIRECTORY, Sent, SinkState
@@ -125,7 +125,7 @@ def test_both_files_are_on_disk_before_they_have_their_names(tmp_path: Path, mon
         path.stat()
         done.append(f"sync {path.relative_to(tmp_path)}")
 
-    for module in (sink_state, checkpoint_module):
+    for module in (sink_state, whole_files, checkpoint_module):
         monkeypatch.setattr(module, "sync_file", sync)
     monkeypatch.setattr(checkpoint_module, "sync_directories", sync)
     monkeypatch.setattr(Path, "rename", lambda old, new: (done.append(f"to {new.name}"), rename(old, new))[1])

@@ -195,10 +195,7 @@ class Checkpoint:
 
     def sync_plan(self) -> None:
         """The newest planned batch, before anything is done for it. Raises StorageError."""
-        try:
-            sync_plan(self.path, batches_in(self.path / "offsets")[-1])
-        except OSError as error:
-            raise self._unsynced(error) from error
+        sync_plan(self.path, batches_in(self.path / "offsets")[-1])
 
     def make_durable(self, proven: Proven, released: Mapping[str, Place]) -> None:
         """Syncs what proves every batch that this run has not synced yet, the newest last: to be called before another
@@ -220,11 +217,8 @@ class Checkpoint:
             if self._synced_batch is None:
                 sync_directories(root)
         except OSError as error:
-            raise self._unsynced(error) from error
+            raise _unsynced(self.path, error) from error
         self._synced_batch = proven.batch
-
-    def _unsynced(self, error: OSError) -> StorageError:
-        return StorageError(f"checkpoint {self.path}: cannot be synced to disk ({error})")
 
     def _ends_above(self, batch: int, released: Mapping[str, Place]) -> bool:
         lines = self.lines(batch)
@@ -302,14 +296,21 @@ class Checkpoint:
 
 def sync_plan(checkpoint: Path, batch: int) -> None:
     """The query's id and the batch that Spark has planned, on disk, with the one before, without which Spark does not
-    start: before anything that outlives a power loss is written under the batch's number. Raises OSError.
+    start: before anything that outlives a power loss is written under the batch's number. Raises StorageError.
     """
-    _sync_summed(checkpoint / "metadata")
-    for number in (batch - 1, batch):
-        file = checkpoint / "offsets" / str(number)
-        if number == batch or file.exists():
-            _sync_summed(file)
-    sync_directories(checkpoint / "offsets", 3 if batch else None)  # the query's first: its directories may be new
+    try:
+        _sync_summed(checkpoint / "metadata")
+        for number in (batch - 1, batch):
+            file = checkpoint / "offsets" / str(number)
+            if number == batch or file.exists():
+                _sync_summed(file)
+        sync_directories(checkpoint / "offsets", 3 if batch else None)  # the query's first: its directories may be new
+    except OSError as error:
+        raise _unsynced(checkpoint, error) from error
+
+
+def _unsynced(checkpoint: Path, error: OSError) -> StorageError:
+    return StorageError(f"checkpoint {checkpoint}: cannot be synced to disk ({error})")
 
 
 def query_id(checkpoint: Path) -> str:

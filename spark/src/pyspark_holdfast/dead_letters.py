@@ -8,11 +8,11 @@ checkpoint prove the batch, and the node let the message go.
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
-from uuid import uuid4
 
-from holdfast.durable import sync_directories, sync_file
+from holdfast.durable import sync_directories
 from holdfast.errors import StorageError
 from pyspark_holdfast.bus import LARGE_BYTES, Entry
+from pyspark_holdfast.whole_files import whole_file
 
 COLUMNS: Final = "address string, queue_uuid string, sequence bigint, enqueued timestamp, reason string, payload binary"
 """The table's schema in Spark's own words. `payload` is the whole message, as it came; null of one that is in a file of
@@ -33,22 +33,17 @@ class DeadLetterTable:
     def put(self, entry: Entry, payload: bytes | Iterator[bytes], reason: str) -> None:
         """Writes and syncs it; one that is there stays as it is. Raises StorageError, and what `payload` raises."""
         file = self._path / f"{self._queue_uuid}-{entry.sequence}.parquet"
-        # Hidden from Spark. Another task's is another file, also on another machine, where it may have our number.
-        part = self._path / f".{file.name}.{uuid4().hex}"
         try:
             if not file.exists():
                 self._path.mkdir(parents=True, exist_ok=True)
                 told = payload if isinstance(payload, bytes) and len(payload) <= PAYLOAD_BYTES_MAX else None
                 if told is None:
                     whole = self._path / f"_{file.stem}.message"
-                    with part.open("wb") as out:
+                    with whole_file(whole) as part, part.open("wb") as out:
                         out.writelines([payload] if isinstance(payload, bytes) else payload)
-                    sync_file(part)
-                    part.rename(whole)
                     reason = f"{reason}; the message is the file {whole.name}"
-                self._write(part, entry, told, reason)
-                sync_file(part)
-                part.rename(file)
+                with whole_file(file) as part:
+                    self._write(part, entry, told, reason)
             # The names too, of all directories that may be new: whoever wrote them may have died before.
             sync_directories(self._path, 1 if self._has_synced_names else None)
             self._has_synced_names = True

@@ -23,7 +23,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from holdfast.durable import sync_directories, sync_file
-from holdfast.errors import ConfigError, HoldfastError, StorageError
+from holdfast.errors import ConfigError, HoldfastError
 from pyspark_holdfast.checkpoint import query_id, sync_plan
 from pyspark_holdfast.delta_options import DeltaOptions, delta_schema, parse_delta_options
 
@@ -85,11 +85,8 @@ class DeltaStreamWriter(_Writing, DataSourceStreamArrowWriter):
         checkpoint = self._options.checkpoint
         if checkpoint is None:
             raise ConfigError("option 'checkpointLocation' is missing; expected it among the writer's options")
-        try:
-            # A batch that is planned anew under a number that the table has would be left out.
-            sync_plan(checkpoint, batchId)
-        except OSError as error:
-            raise StorageError(f"checkpoint {checkpoint}: cannot be synced to disk ({error})") from error
+        # A batch that is planned anew under a number that the table has would be left out.
+        sync_plan(checkpoint, batchId)
         add_files(self._options, self._schema, _of(messages), (f"spark-{query_id(checkpoint)}", batchId))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:

@@ -10,11 +10,11 @@ import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
-from uuid import uuid4
 
 from holdfast.durable import sync_file
 from holdfast.errors import ConfigError, StorageError
 from pyspark_holdfast.offsets import Offset, Part, part_between, part_of
+from pyspark_holdfast.whole_files import whole_file
 
 DIRECTORY: Final = "holdfast-left"
 
@@ -71,12 +71,9 @@ class Leftovers:
         try:
             self._directory.mkdir(parents=True, exist_ok=True)
             for key, part in parts.items():
-                file = self._file(batch, key)
-                new = file.with_name(f".{file.name}.{uuid4().hex}")
                 told = {"sub": self._subscription, "key": key, "part": part.json()}
-                new.write_text(json.dumps(told), encoding="utf-8")
-                sync_file(new)
-                new.rename(file)
+                with whole_file(self._file(batch, key)) as new:
+                    new.write_text(json.dumps(told), encoding="utf-8")
             sync_file(self._directory)
             sync_file(self._checkpoint)
         except OSError as error:

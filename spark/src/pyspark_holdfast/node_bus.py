@@ -39,7 +39,6 @@ from pyspark_holdfast.options import SourceOptions
 
 MANAGE_LIMIT_S: Final = 30.0
 
-
 NOT_IMPLEMENTED: Final = 501
 
 ROW_BYTES_MAX: Final = (1 << 31) - 1

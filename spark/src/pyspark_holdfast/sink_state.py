@@ -9,11 +9,11 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final, NamedTuple
-from uuid import uuid4
 
 from holdfast.durable import sync_file
 from holdfast.errors import ConfigError, StorageError
 from pyspark_holdfast.checkpoint import batches_in, query_id, sync_plan
+from pyspark_holdfast.whole_files import whole_file
 
 DIRECTORY: Final = "holdfast-sink"
 ID_CHARS: Final = 8
@@ -81,11 +81,8 @@ class SinkState:
 
     def begin(self, batch: int) -> None:
         """From now on rows of `batch` may have been sent. Raises StorageError."""
-        try:
-            # One that is planned anew after a power loss may have other rows, and would have the same numbers.
-            sync_plan(self._checkpoint, batch)
-        except OSError as error:
-            raise StorageError(f"checkpoint {self._checkpoint}: cannot be synced to disk ({error})") from error
+        # One that is planned anew after a power loss may have other rows, and would have the same numbers.
+        sync_plan(self._checkpoint, batch)
         self._write(self._begun(batch), {"batch": batch})
 
     def end(self, plan: Plan, sent: Iterable[Sent]) -> None:
@@ -126,12 +123,10 @@ class SinkState:
 
     def _write(self, file: Path, told: dict[str, Any]) -> None:
         """Whole or not at all."""
-        part = file.with_name(f".{file.name}.{uuid4().hex}")
         try:
             self._directory.mkdir(parents=True, exist_ok=True)
-            part.write_text(json.dumps(told), encoding="utf-8")
-            sync_file(part)
-            part.rename(file)
+            with whole_file(file) as part:
+                part.write_text(json.dumps(told), encoding="utf-8")
             sync_file(self._directory)
             sync_file(self._checkpoint)
         except OSError as error:

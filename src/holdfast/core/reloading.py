@@ -36,7 +36,7 @@ from holdfast.state.turns import Turns
 ASKED_MAX: Final = 16
 """Requests that wait for one reading of the configuration."""
 FAILURE: Final = "a failure of the node, see its log"
-TRIED_AGAIN: Final = "a failure of the node, see its log; it is tried again"
+TRIED_AGAIN: Final = f"{FAILURE}; it is tried again"
 
 
 class Checked(NamedTuple):

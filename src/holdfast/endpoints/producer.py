@@ -371,8 +371,10 @@ class ProducerLink(OvertakingIntake):
             self.peer.amqp.took(queue.asked)
         if branches:
             parts.spreading.spread(queue, branches, value)
-        if fits:
-            sequence = parts.spreading.append(queue, value, size) if is_spread else self.keep(value, size)
+        if fits and is_spread and isinstance(queue, Topic):  # listeners get it once it is stored
+            sequence = queue.append_now(value, size)
+        elif fits:
+            sequence = self.keep(value, size)
         else:
             text = f"queue {queue.name!r} is full"
             sequence = self.parts.dead_lettering.dead_letter(queue.host, value, text, queue.name)

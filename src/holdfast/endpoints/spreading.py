@@ -18,7 +18,6 @@ from holdfast.broker.entries import annotate, entry, packed
 from holdfast.broker.entries.kinds import QueueKind
 from holdfast.broker.message_records import record_message
 from holdfast.broker.queue import Queue
-from holdfast.broker.topic import Topic
 from holdfast.custody.dead_lettering import DeadLettering
 from holdfast.custody.forwarding import Forwarding
 from holdfast.custody.names.identity import Identities
@@ -212,12 +211,6 @@ class Spreading:
         return None
 
     # ------------------------------------------------------------------------------------------------ spreading
-
-    def append(self, topic: Queue, value: bytes, size: int) -> int:
-        """As `Topic.append`; subscriptions that are not durable get it once the turn with its copies for other nodes is
-        stored."""
-        assert isinstance(topic, Topic)
-        return topic.append_now(value, size)
 
     def before_commit(self, turn: Turn) -> None:
         """Adds the publications that arrived in the turn."""

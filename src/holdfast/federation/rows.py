@@ -40,7 +40,6 @@ class Stamp(NamedTuple):
 VOID: Final = Stamp(0, 0)
 """The stamp of a set whose stamp was lost: any stamp of the parent is accepted."""
 
-
 ROW_BYTES: Final = 900
 """The estimated memory of a row beside its text, with what the index of its topic has of it (`index`)."""
 

@@ -19,7 +19,6 @@ from holdfast.routing.topology import Topology, TopologyNode
 from holdfast.schema import check_document
 from holdfast.settings.neighbours import NeighbourConfig
 
-"""The listen address of a node that has none in the topology: for clients on its own machine."""
 FLEETS_OWN: Final = {
     "node": ("name",),
     "tls": ("certificate_file", "key_file", "ca_file", "crl_file"),
@@ -35,6 +34,7 @@ def node_document(
 ) -> Document:
     """The node's configuration. `additions`: the operator's files; a later one wins. ConfigError for a mistake in one
     of them."""
+    # one without an address there is for clients on its own machine
     listen = [LISTEN_DEFAULT] if node.address is None else [f"amqps://{node.address}"]
     document: Document = {
         "node": {"name": node.name, "data": "store", "listen": listen},

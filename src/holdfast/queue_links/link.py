@@ -28,8 +28,8 @@ step costs as much again."""
 class Moving:
     """What a turn does for a link. `sequences`: the source's entries that it holds; `left`: those of them that leave;
     `posts`: (value, size) for a target in memory, once the turn is stored; `reserved_in`: that queue, which keeps room
-    for them; `dead`: how many became dead letters; `passed`: how many were put into the
-    target; `dropped`: how many ended in a step; `gathered`: changes of the windows of steps."""
+    for them; `dead`: how many became dead letters; `passed`: how many were put into the target; `dropped`: how many
+    ended in a step; `gathered`: changes of the windows of steps."""
 
     sequences: list[int]
     left: list[int] = field(default_factory=list)

@@ -28,11 +28,8 @@ def _named_as_a_remote(original: Function) -> Function:
     """A queue with just the name of a remote is one for the remote after a restart."""
 
     def own_queue(self: Any, name: str) -> Any:
-        return (
-            original(self, name if "@" in name else f"@{name}")
-            if name in {item.name for item in self.remotes}
-            else (original(self, name))
-        )
+        is_remote = any(item.name == name for item in self.remotes)
+        return original(self, f"@{name}" if is_remote else name)
 
     return own_queue
 

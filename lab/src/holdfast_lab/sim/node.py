@@ -55,7 +55,6 @@ REPORTS_OUTPUT_SHARE: Final = 0.7
 EARLY_S: Final = 0.001
 """Beside two turns, what `_check_silence` allows: a turn begins later than its events came."""
 
-
 BUSY_TURNS_MAX: Final = 300
 BUSY_S: Final = 0.001
 """A node that takes more turns than these, one so soon after the other, and to which nothing comes, is busy with

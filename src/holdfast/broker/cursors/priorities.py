@@ -25,7 +25,6 @@ from holdfast.broker.entries.work import RETIRES_MAX
 APART_MAX: Final = 16_384
 """Entries of one group that its consumers with credit cannot have; at the bound it is offered no more."""
 
-
 MARKS_MAX: Final = 256
 """Entries that are marked as shown at once, where that is stored for each."""
 

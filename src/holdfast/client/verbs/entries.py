@@ -24,7 +24,6 @@ from holdfast.names import DEAD_LETTERS
 
 COLUMNS: Final = ("sequence", "state", "delivery_count", "enqueued", "bytes", "message_id")
 DEAD_COLUMNS: Final = ("sequence", "enqueued", "bytes", "message_id", "from", "reason")
-
 BROWSE_CREDIT: Final = 500
 CHANGED_AT_ONCE: Final = 250
 """Messages that are looked for before those that were found are changed."""

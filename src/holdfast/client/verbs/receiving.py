@@ -29,8 +29,6 @@ R = TypeVar("R", bound=Receiver)
 UNREADABLE_SHOWN_MAX: Final = 100
 """Messages that cannot be read, of which each has a line of its own."""
 
-"""What is rejected from there is gone."""
-
 
 class Receiving(ABC, Generic[R]):
     """One `holdfast receive`; `run` gives its exit code, 1 if `--count` was not reached or a message not read."""
@@ -109,7 +107,7 @@ class Receiving(ABC, Generic[R]):
         else left where it is, for a reader that can make something of it."""
         args = self._args
         self._unreadable += 1
-        is_dead_letter = unquote(args.address).endswith(DEAD_LETTERS)
+        is_dead_letter = unquote(args.address).endswith(DEAD_LETTERS)  # what is rejected from there is gone
         if args.browse or args.from_sequence is not None:
             delivery.release()
             ends = "passed over"

@@ -9,6 +9,7 @@ from typing import Final, Protocol
 from holdfast.amqp.connection import Receiver, Sender
 from holdfast.amqp.session.session import Session
 from holdfast.endpoints.addresses.link_refusal import Refusal
+from holdfast.engine.back_off import back_off_s
 from holdfast.engine.clock import Clock
 from holdfast.errors import ConfigError, LocalProtocolError
 from holdfast.peers.peer import Peer
@@ -121,9 +122,8 @@ class KeptLink:
 
     def wait(self, reason: str) -> None:
         """It waits, for longer each time, unless it does already."""
-        first, longest = WAIT_S
         if self.due_at is None:
-            self.due_at = self.clock.now + min(longest, first * 2.0 ** min(self._waits, 10))
+            self.due_at = self.clock.now + back_off_s(WAIT_S, self._waits)
             self._waits += 1
         self._report(reason)
 

@@ -16,6 +16,7 @@ from holdfast.endpoints.remotes.fetching import FetchingLink
 from holdfast.endpoints.remotes.kept_link import ANSWER_S, KeptLink
 from holdfast.endpoints.remotes.sending import SendingLink
 from holdfast.engine import events
+from holdfast.engine.back_off import jittered_s
 from holdfast.engine.clock import Clock
 from holdfast.engine.log import Log
 from holdfast.engine.outbox import Outbox
@@ -111,10 +112,8 @@ class Remote:
         self.reason, self.since = reason, self._clock.now
         if self.left:
             return
-        first, longest = RETRY_S
-        delay_s = min(longest, first * 2.0 ** min(self.attempts, 10))
+        self.dial_at = self._clock.now + jittered_s(RETRY_S, self.attempts, self._parts.rng)
         self.attempts += 1
-        self.dial_at = self._clock.now + delay_s * self._parts.rng.uniform(0.5, 1.0)
 
     def network_changed(self) -> None:
         """Dials at once: the wait does not know of the repair."""

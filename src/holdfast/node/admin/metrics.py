@@ -39,8 +39,6 @@ _OF_SESSION: Final = (
     ("messages_out", "messages_out", "Messages that the neighbour has stored"),
     ("messages_shared", "messages_shared", "Messages sent without their bodies, which the neighbour had"),
 )
-
-
 _OF_REMOTE: Final = (
     ("lost", "lost", "How often the connection was lost"),
     ("messages_in", "messages_in", "Messages that were fetched from it"),
@@ -150,33 +148,36 @@ def _of_sessions(rows: Sequence[Mapping[str, Any]]) -> Iterator[Metric]:
     up = GaugeMetricFamily("holdfast_session_up", "1 while the session is Established", labels=("neighbour",))
     since = GaugeMetricFamily("holdfast_session_since_seconds", "Since its state changed", labels=("neighbour",))
     trip = GaugeMetricFamily("holdfast_session_round_trip_seconds", "Measured on the link", labels=("neighbour",))
-    totals = [
-        CounterMetricFamily(f"holdfast_session_{name}", text, labels=("neighbour",)) for name, _, text in _OF_SESSION
-    ]
     for row in rows:
         label = (row["neighbour"],)
         up.add_metric(label, float(row["state"] == "Established"))
         since.add_metric(label, float(row["since_s"]))
         if row["round_trip_s"] is not None:
             trip.add_metric(label, float(row["round_trip_s"]))
-        for family, (_, key, _) in zip(totals, _OF_SESSION, strict=True):
-            family.add_metric(label, float(row[key]))
-    yield from (up, since, trip, *totals)
+    yield from (up, since, trip, *_totals("holdfast_session", _OF_SESSION, "neighbour", rows))
 
 
 def _of_remotes(rows: Sequence[Mapping[str, Any]]) -> Iterator[Metric]:
     up = GaugeMetricFamily("holdfast_remote_up", "1 while the node is connected to it", labels=("remote",))
     since = GaugeMetricFamily("holdfast_remote_since_seconds", "Since its state changed", labels=("remote",))
     waiting = GaugeMetricFamily("holdfast_remote_messages", "Messages that wait for it", labels=("remote",))
-    totals = [CounterMetricFamily(f"holdfast_remote_{name}", text, labels=("remote",)) for name, _, text in _OF_REMOTE]
     for row in rows:
         label = (row["remote"],)
         up.add_metric(label, float(row["state"] == "up"))
         since.add_metric(label, float(row["since_s"]))
         waiting.add_metric(label, float(row["messages"]))
-        for family, (_, key, _) in zip(totals, _OF_REMOTE, strict=True):
-            family.add_metric(label, float(row[key]))
-    yield from (up, since, waiting, *totals)
+    yield from (up, since, waiting, *_totals("holdfast_remote", _OF_REMOTE, "remote", rows))
+
+
+def _totals(
+    prefix: str, names: Sequence[tuple[str, str, str]], label: str, rows: Sequence[Mapping[str, Any]]
+) -> Iterator[Metric]:
+    """A counter for each of the names, with the value of each row, which `label` tells apart."""
+    for name, key, text in names:
+        family = CounterMetricFamily(f"{prefix}_{name}", text, labels=(label,))
+        for row in rows:
+            family.add_metric((row[label],), float(row[key]))
+        yield family
 
 
 def _gauge(name: str, text: str, value: float) -> Metric:
