@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from uuid import uuid4
 
 __all__ = ["changing", "owner_for", "owner_of", "replace_file", "sync_directories", "sync_file"]
 
@@ -37,7 +38,7 @@ def sync_directories(lowest: Path, count: int | None = None) -> None:
 def replace_file(path: Path, data: bytes, mode: int, owner: tuple[int, int] | None) -> None:
     """Puts a file with that content in the place of `path`, on disk: a reader sees the old or the new file. `owner`:
     its user and group, as a node that reads it may run as another user; None: those of this process. OSError."""
-    new = path.with_name(f".{path.name}.{os.getpid()}.new")
+    new = path.with_name(f".{path.name}.{uuid4().hex}.new")  # never what a process that died left behind
     descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
     try:
         with os.fdopen(descriptor, "wb") as stream:

@@ -64,3 +64,19 @@ def test_a_new_file_in_another_owners_directory_belongs_to_who_makes_it(
     with pytest.raises(PermissionError):
         write(tmp_path / "token", b"another", PRIVATE)
     assert (tmp_path / "token").read_bytes() == b"secret"
+
+
+def test_what_a_killed_process_left_stops_no_later_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a container every process has the same number: each would find the file of the one that was killed."""
+
+    def killed(file: Path, target: Path) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "replace", killed)
+        patched.setattr(Path, "unlink", lambda file, missing_ok: None)  # as after kill -9: nothing is put in order
+        with pytest.raises(KeyboardInterrupt):
+            write(tmp_path / "token", b"secret", PRIVATE)
+    assert len(list(tmp_path.iterdir())) == 1
+    write(tmp_path / "token", b"another", PRIVATE)
+    assert (tmp_path / "token").read_bytes() == b"another"

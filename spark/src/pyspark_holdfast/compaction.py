@@ -8,7 +8,6 @@ go on meanwhile: if Spark writes its log again with the old files, nothing is lo
 
 import fcntl
 import json
-import os
 import time
 import uuid
 from collections.abc import Iterator
@@ -22,6 +21,7 @@ from holdfast.errors import ConfigError, StorageError
 from holdfast.units import MIB
 from pyspark_holdfast.checkpoint import SinkLog
 from pyspark_holdfast.parquet_files import int96_columns, opened
+from pyspark_holdfast.whole_files import whole_file
 
 RECORDS: Final = "_holdfast_compacted"
 """The directory inside a table where records are."""
@@ -194,9 +194,7 @@ def _delete_replaced(out: Path, sink: SinkLog, keep_s: float) -> int:
 
 
 def _write(file: Path, text: str) -> None:
-    """Whole or not at all, and on disk."""
-    part = file.with_name(f".{file.name}.{os.getpid()}")
-    part.write_text(text, encoding="utf-8")
-    sync_file(part)
-    part.rename(file)
+    """Whole or not at all, and on disk with its name."""
+    with whole_file(file) as part:
+        part.write_text(text, encoding="utf-8")
     sync_file(file.parent)

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
+from uuid import uuid4
 
 from holdfast.client.connection import Connection
 from holdfast.client.errors import ManagementError, UndecodableMessage
@@ -35,7 +36,7 @@ class _File:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._beside = path.with_name(f".{path.name}.{os.getpid()}")
+        self._beside = path.with_name(f".{path.name}.{uuid4().hex}")
         try:
             self._file = self._beside.open("xb")
         except OSError as error:
