@@ -15,8 +15,9 @@ from holdfast.cli.arguments import (
     add_verb,
     some_text,
 )
-from holdfast.names import DEAD_LETTERS
 
+DEAD_LETTERS: Final = "$dead-letters"
+"""As in holdfast.names, which is imported only when a verb runs."""
 ROWS_DEFAULT: Final = 50
 EXPORTS: Final = (
     "writes messages as lines of JSON, which `holdfast send --format json` sends again, and leaves them there"
