@@ -11,6 +11,8 @@ _OBJECT: Final = 56
 _PAIR: Final = 100
 """A pair's share of a dict, kept half empty at worst."""
 _SMALL: Final = frozenset((type(None), bool))
+_FIELD_NAMES: Final[dict[type[Any], tuple[str, ...]]] = {}
+"""Kinds are as many as AMQP has types."""
 
 
 def weight(value: Any) -> int:
@@ -33,6 +35,14 @@ def weight(value: Any) -> int:
             total += _PAIR * len(item)
             stack += item.keys()
             stack += item.values()
-        elif is_dataclass(item):
-            stack += [getattr(item, field.name) for field in fields(item)]
+        else:
+            stack += [getattr(item, name) for name in _field_names(kind)]
     return total
+
+
+def _field_names(kind: type[Any]) -> tuple[str, ...]:
+    """Of a composite; none of any other kind."""
+    names = _FIELD_NAMES.get(kind)
+    if names is None:
+        names = _FIELD_NAMES[kind] = tuple(field.name for field in fields(kind)) if is_dataclass(kind) else ()
+    return names

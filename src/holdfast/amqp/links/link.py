@@ -179,13 +179,18 @@ class Link:
 
     def attach(self, attach: Attach) -> None:
         """Send our attach, on the lowest free handle; LocalProtocolError if there is none, or no frame holds it."""
-        session = self.session
         if self.handle < 0:
-            self.handle = session.take_handle(self)
+            self.handle = self.session.take_handle(self)
+        self._complete(attach)
+        self.session.write(attach)
+        self._sent(attach)
+
+    def _complete(self, attach: Attach) -> None:
         attach.handle = self.handle
         if self.role and attach.max_message_size is None:
-            attach.max_message_size = session.connection.settings.max_message_size
-        session.write(attach)
+            attach.max_message_size = self.session.connection.settings.max_message_size
+
+    def _sent(self, attach: Attach) -> None:
         self.local_attach = attach
         self.attach_sent = True
         self._attached(attach)
@@ -215,18 +220,19 @@ class Link:
         """Attaches. If the peer's frames are too small for its own terms, refuses the link, or at worst ends the
         session."""
         session = self.session
-        attach.handle = self.handle
+        self._complete(attach)
         resuming.fit(attach, session.connection.body_bytes_max)
-        if session.fits(attach):
-            self.attach(attach)
+        if session.write_if_fits(attach):
+            self._sent(attach)
             if self.detach_received:
                 self._send_detach(True, None)
             return
         error = Error(Symbol(conditions.FRAME_SIZE_TOO_SMALL), "the answer to the attach does not fit into a frame")
-        bare = Attach(attach.name, self.handle, self.role, attach.snd_settle_mode, attach.rcv_settle_mode)
+        bare = Attach(attach.name, 0, self.role, attach.snd_settle_mode, attach.rcv_settle_mode)
         bare.initial_delivery_count = attach.initial_delivery_count
-        if session.fits(bare):
-            self.attach(bare)
+        self._complete(bare)
+        if session.write_if_fits(bare):
+            self._sent(bare)
             self._send_detach(True, error)
         else:
             session.end(error)

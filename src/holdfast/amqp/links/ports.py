@@ -107,6 +107,9 @@ class SessionPort(Protocol):
     def fits(self, performative: Any) -> bool:
         """Whether it fits into one frame that the peer accepts."""
 
+    def write_if_fits(self, performative: Any) -> bool:
+        """Sends it, and returns True, if it fits into one frame that the peer accepts."""
+
     def write(self, performative: Any) -> None:
         """Sends a performative on the session's channel, unless the session has ended."""
 

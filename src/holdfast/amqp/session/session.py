@@ -16,7 +16,7 @@ from holdfast.amqp.links.receiver import Receiver
 from holdfast.amqp.links.resuming import fit
 from holdfast.amqp.links.sender import Sender
 from holdfast.amqp.wire import encoding, fast
-from holdfast.amqp.wire.frames import bounded, frame_with_payload
+from holdfast.amqp.wire.frames import bounded, frame, frame_with_payload
 from holdfast.amqp.wire.performatives import Attach, Disposition, End, Error, Flow, Source, Transfer
 from holdfast.errors import LocalProtocolError
 
@@ -199,6 +199,15 @@ class Session:
     def fits(self, performative: Any) -> bool:
         """Whether it fits into one frame that the peer accepts."""
         return len(encoding.encode(performative)) <= self.connection.body_bytes_max
+
+    def write_if_fits(self, performative: Any) -> bool:
+        """Sends it as `write` does, and returns True, if it fits into one frame that the peer accepts."""
+        body = encoding.encode(performative)
+        if len(body) > self.connection.body_bytes_max:
+            return False
+        if self.usable:
+            self.connection.output.append(frame(self.channel, body))
+        return True
 
     def write_flow(self, handle: int, delivery_count: int | None, credit: int, drain: bool) -> None:
         """A link's flow."""

@@ -70,7 +70,10 @@ def write_list(values: list[Any] | tuple[Any, ...], out: bytearray, depth: int) 
         return
     body = bytearray()
     for value in values:
-        _write(value, body, depth + 1)
+        if value is None:  # most fields of a performative
+            body.append(0x40)
+        else:
+            _write(value, body, depth + 1)
     _compound(out, 0xC0, len(values), body)
 
 
