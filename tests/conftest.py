@@ -15,8 +15,8 @@ import pytest
 import pytest_asyncio
 from hypothesis import HealthCheck, seed, settings
 
+from holdfast.collecting import collect_rarely
 from holdfast.errors import ConfigError
-from holdfast.node.command import GC_THRESHOLDS
 from support import forking, processor, today, turns
 from support.process import NodeProcess
 
@@ -113,8 +113,7 @@ def pytest_collection() -> Iterator[None]:
         return (yield)
     finally:
         gc.enable()
-        gc.freeze()
-        gc.set_threshold(*GC_THRESHOLDS)
+        collect_rarely()
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

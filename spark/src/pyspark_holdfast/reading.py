@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from pyspark.sql.datasource import InputPartition
 
+from holdfast.collecting import collect_rarely
 from pyspark_holdfast.bus import Bus, Entry, Node, QueueMadeAnew
 from pyspark_holdfast.options import SourceOptions, parse_options
 from pyspark_holdfast.ranges import NodeTask, QueueRange
@@ -41,6 +42,7 @@ class Reading:
         assert isinstance(task, NodeTask)
         if not task.ranges:
             return
+        collect_rarely()
         options = self.options
         node = self._source.node(options.at(options.urls[task.url]))
         try:

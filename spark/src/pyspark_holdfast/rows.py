@@ -16,7 +16,7 @@ from holdfast.client.messages.typed_json import TypedBody, compact_json, json_te
 from holdfast.errors import HoldfastError
 from holdfast.units import MIB
 from pyspark_holdfast.bus import Entry
-from pyspark_holdfast.columns import FIELDS, arrow_schema
+from pyspark_holdfast.columns import arrow_schema
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -30,12 +30,22 @@ YEAR_1_MS: Final = -62_135_596_800_000
 
 _OWN: Final = ("address", "application_properties", "annotations", "node")
 """Columns that are not gathered with the others."""
-_GATHERED: Final = tuple(name for name in FIELDS if name not in _OWN)
+_GATHERED: Final = (
+    "sequence", "enqueued", "body", "body_kind", "body_value",
+    "durable", "priority", "ttl_ms", "first_acquirer", "delivery_count",
+    "message_id", "user_id", "to", "subject", "reply_to", "correlation_id", "content_type", "content_encoding",
+    "absolute_expiry_time", "created", "group_id", "group_sequence", "reply_to_group_id",
+    "application_properties_json", "annotations_json", "delivery_annotations_json", "footer_json",
+    "origin", "number", "path", "amqp",
+)  # fmt: skip
+"""The order of a gathered row: the entry and its body, the header, the properties, the rest."""
 _NO_HEADER: Final = Header()
-_NO_PROPERTIES: Final = Properties()
-_HEADER_COLUMNS: Final = 5
-_PLACED: Final = '{"x-opt-sequence-number":%d,"x-opt-enqueued-time":{"amqp:timestamp":%d}}'
+_NO_HEADER_COLUMNS: Final = (None,) * 5
+_NO_PROPERTIES_COLUMNS: Final = (None,) * 13
+_NO_REST: Final = (None,) * 5
+_PLACED: Final = '{"x-opt-sequence-number":%s,"x-opt-enqueued-time":{"amqp:timestamp":%s}}'
 _PLACED_KEYS: Final = [str(SEQUENCE), str(ENQUEUED)]
+_PLACED_BYTES: Final = sum(map(len, _PLACED_KEYS))
 
 
 class DeadLetters(Protocol):
@@ -102,6 +112,11 @@ def record_batch(address: str, entries: Iterable[Entry], node: str | None = None
     return gathered.batch()
 
 
+_Flat = tuple[list[str], list[str | None]]
+"""A map of texts, as its keys and its values."""
+_NO_TEXTS: Final[_Flat] = ([], [])
+
+
 class _Texts:
     """A column of maps, as flat keys and values: four times faster than from pairs."""
 
@@ -110,9 +125,11 @@ class _Texts:
         self.values: list[str | None] = []
         self.offsets = [0]
 
-    def add(self, keys: list[str], values: list[str | None]) -> None:
-        self.keys += keys
-        self.values += values
+    def add(self, texts: _Flat) -> None:
+        """The map of the next row."""
+        if texts is not _NO_TEXTS:
+            self.keys += texts[0]
+            self.values += texts[1]
         self.offsets.append(len(self.keys))
 
 
@@ -137,21 +154,16 @@ class _Gathered:
             return
         message = entry.message
         try:
-            row = _row(entry, typed_body(message), message.header or _NO_HEADER)
-            properties = _flat(message.application_properties)
-            notes = message.message_annotations
-            annotations = _placed(notes) or _flat(notes)
-            texts = sum(_bytes_of(keys) + _bytes_of(values) for keys, values in (properties, annotations))
-            size = _bytes_of(row) + texts  # within the `try`: half of a surrogate pair is a char of AMQP's, and no text
-        except (TypeError, ValueError, RecursionError) as error:
+            told = _told(entry, typed_body(message), message.header or _NO_HEADER)
+        except (TypeError, ValueError, RecursionError) as error:  # half of a surrogate pair, too, is no text
             self._add_unreadable(entry, _encoded(message), str(error))
             return
         bytes_max = self._unreadable.bytes_max
-        if bytes_max is not None and size > bytes_max:
-            reason = f"its row would have {size} bytes, more than maxMessageBytes, {bytes_max}"
+        if bytes_max is not None and told.size > bytes_max:
+            reason = f"its row would have {told.size} bytes, more than maxMessageBytes, {bytes_max}"
             self._add_unreadable(entry, _encoded(message), reason)
             return
-        self._put(size, row, properties, annotations)
+        self._put(told)
 
     def _add_unreadable(self, entry: Entry, payload: bytes | Iterator[bytes] | None, reason: str) -> None:
         policy, dead_letters, _ = self._unreadable
@@ -161,14 +173,13 @@ class _Gathered:
         if not isinstance(payload, bytes) or policy == "fail":
             raise HoldfastError(f"queue {self._address!r}, sequence {entry.sequence}: no row can tell it: {reason}")
         body = TypedBody("undecodable", payload, json_text(reason))
-        row = _row(entry._replace(message=_NOTHING), body, None)
-        self._put(_bytes_of(row), row, ([], []), ([], []))
+        self._put(_told(entry._replace(message=_NOTHING), body, None))
 
-    def _put(self, size: int, row: tuple[Any, ...], *texts: tuple[list[str], list[str | None]]) -> None:
-        self.rows.append(row)
-        self.size += size
-        for column, (keys, values) in zip((self._properties, self._annotations), texts, strict=True):
-            column.add(keys, values)
+    def _put(self, told: "_Told") -> None:
+        self.rows.append(told.row)
+        self.size += told.size
+        self._properties.add(told.properties)
+        self._annotations.add(told.annotations)
 
     def batch(self) -> "RecordBatch":
         """HoldfastError where one message alone has more than a column holds."""
@@ -218,52 +229,71 @@ class _Nothing:
 _NOTHING: Final = _Nothing()
 
 
-def _row(entry: Entry, body: TypedBody, header: Header | None) -> tuple[Any, ...]:
-    """The values of _GATHERED."""
+class _Told(NamedTuple):
+    """A row: `row` as _GATHERED has it, the two columns of maps, and the bytes of all that has no fixed width."""
+
+    row: tuple[Any, ...]
+    properties: _Flat
+    annotations: _Flat
+    size: int
+
+
+def _told(entry: Entry, body: TypedBody, header: Header | None) -> _Told:
+    """Of an entry's message; a section that it does not have costs next to nothing here. TypeError, ValueError or
+    RecursionError for what no row can tell."""
     message = entry.message
-    fields = message.properties or _NO_PROPERTIES
+    kind, content, value = body
+    size = len(content) + len(kind) + _text_bytes(value)
+    row: tuple[Any, ...] = (entry.sequence, _microseconds(entry.enqueued_ms), content, kind, value)
     if header is None:
-        told: tuple[Any, ...] = (None,) * _HEADER_COLUMNS
+        row += _NO_HEADER_COLUMNS
     else:
-        told = (header.durable, header.priority, header.ttl, header.first_acquirer, header.delivery_count)
+        row += (header.durable, header.priority, header.ttl, header.first_acquirer, header.delivery_count)
+    if message.properties is None:
+        row += _NO_PROPERTIES_COLUMNS
+    else:
+        fields = _fields(message.properties)
+        size += _bytes_of(fields)
+        row += fields
+    flat, json = _NO_TEXTS, None
+    if message.application_properties is not None:
+        flat, json = _flat(message.application_properties), map_text(message.application_properties)
+        size += _bytes_of(flat[0]) + _bytes_of(flat[1]) + _text_bytes(json)
     notes = message.message_annotations
+    if notes is not None and is_placed(notes):
+        sequence, enqueued_ms = int.__repr__(notes[SEQUENCE]), int.__repr__(notes[ENQUEUED])
+        flat_notes: _Flat = (_PLACED_KEYS, [sequence, enqueued_ms])
+        json_notes: str | None = _PLACED % (sequence, enqueued_ms)
+        size += _PLACED_BYTES + len(sequence) + len(enqueued_ms) + _text_bytes(json_notes)
+    else:
+        flat_notes, json_notes = _flat(notes), map_text(notes)
+        size += _bytes_of(flat_notes[0]) + _bytes_of(flat_notes[1]) + _text_bytes(json_notes)
     way = way_of(notes)
+    origin = None if way.origin is None else str(way.origin)
+    rest = (map_text(message.delivery_annotations), map_text(message.footer), origin, way.number, way.path)
+    if rest != _NO_REST:
+        size += _bytes_of(rest)
+    exact = None if header is None or _has_no_rest(message, body) else _rest(message, body)
+    return _Told((*row, json, json_notes, *rest, exact), flat, flat_notes, size + _text_bytes(exact))
+
+
+def _fields(fields: Properties) -> tuple[Any, ...]:
+    """The columns of the properties section."""
     return (
-        entry.sequence,
         _identifier(fields.message_id),
-        fields.subject,
-        fields.content_type,
-        _identifier(fields.correlation_id),
-        _microseconds(fields.creation_time),
-        _microseconds(entry.enqueued_ms),
-        body.content,
-        body.kind,
-        body.value,
         fields.user_id,
         text_of(fields.to),
+        fields.subject,
         text_of(fields.reply_to),
+        _identifier(fields.correlation_id),
+        fields.content_type,
         fields.content_encoding,
         _microseconds(fields.absolute_expiry_time),
+        _microseconds(fields.creation_time),
         fields.group_id,
         fields.group_sequence,
         fields.reply_to_group_id,
-        *told,
-        map_text(message.application_properties),
-        map_text(notes) if notes is None or not is_placed(notes) else _PLACED % (notes[SEQUENCE], notes[ENQUEUED]),
-        map_text(message.delivery_annotations),
-        map_text(message.footer),
-        None if way.origin is None else str(way.origin),
-        way.number,
-        way.path,
-        None if header is None or _has_no_rest(message, body) else _rest(message, body),
     )
-
-
-def _placed(notes: dict[Any, Any] | None) -> tuple[list[str], list[str | None]] | None:
-    """Their `_flat`, where they are all."""
-    if notes is None or not is_placed(notes):
-        return None
-    return _PLACED_KEYS, [text_of(notes[SEQUENCE]), text_of(notes[ENQUEUED])]
 
 
 def _has_no_rest(message: Any, body: TypedBody) -> bool:
@@ -311,18 +341,24 @@ def _is_said(name: str, value: Any) -> bool:
     return type(value) is str or name in ("user_id", "group_sequence")
 
 
-def _flat(mapping: dict[Any, Any] | None) -> tuple[list[str], list[str | None]]:
+def _flat(mapping: dict[Any, Any] | None) -> _Flat:
     """The keys and the values, as text."""
     if not mapping:
-        return [], []
+        return _NO_TEXTS
     keys = [key if type(key) is str else str(text_of(key)) for key in mapping]
     return keys, [value if type(value) is str else text_of(value) for value in mapping.values()]
+
+
+def _text_bytes(text: str | None) -> int:
+    if text is None:
+        return 0
+    return len(text) if text.isascii() else len(text.encode())
 
 
 def _bytes_of(values: Iterable[Any]) -> int:
     size = 0
     for value in values:
-        if value is None or value is True or value is False:
+        if value is None:
             continue
         if isinstance(value, str):
             size += len(value) if value.isascii() else len(value.encode())

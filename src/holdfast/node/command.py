@@ -22,6 +22,7 @@ from random import SystemRandom
 from typing import Any, Final, NoReturn
 
 from holdfast import __version__
+from holdfast.collecting import collect_rarely
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.lines import say
 from holdfast.names import without_scheme
@@ -39,8 +40,6 @@ from holdfast.signals import MEANINGLESS, ignore
 
 SWITCH_INTERVAL_S: Final = 0.0001
 """So that the writer's thread gets the interpreter soon enough beside a busy loop; the default is 5 ms."""
-GC_THRESHOLDS: Final = (50_000, 20, 50)
-"""Messages are freed by their counts alone; only connections leave cycles (docs/adr/0005-node-runtime.md)."""
 STOP_S: Final = 5.0
 """Within which an operator is promised an end."""
 CLOSE_LEAST_S: Final = 0.5
@@ -204,8 +203,7 @@ class NodeProcess:
             loop.add_signal_handler(number, self._stop, number, runtime)
         self._hang_up.then = lambda: loop.call_soon_threadsafe(runtime.reload)
         gc.collect()
-        gc.freeze()
-        gc.set_threshold(*GC_THRESHOLDS)
+        collect_rarely()
         try:
             return await runtime.run(self._ready)
         finally:
