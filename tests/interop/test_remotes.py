@@ -16,6 +16,7 @@ from holdfast.client.blocking import BlockingConnection as connect
 from interop.nodes import Nodes
 from interop.proton_peer import Client
 from interop.test_plain_broker import broker, came
+from support.certificates import needs_openssl, of_node
 from support.documents import ROOT
 from support.postgresql import free_port
 from support.process import NodeProcess
@@ -31,14 +32,16 @@ create_queues = true
 
 [[remote]]
 name = "mq"
-remote = "127.0.0.1:{port}"
+remote = "{remote}"
 {more}
 """
 
 
-def hub_with(nodes: Nodes, folder: Path, port: int, more: str = "") -> NodeProcess:
+def hub_with(nodes: Nodes, folder: Path, remote: int | str, more: str = "") -> NodeProcess:
+    """`remote`: where it listens: a port, or HOST:PORT of TLS."""
     config = folder / "hub.toml"
-    config.write_text(HUB.format(folder=folder, port=port, more=more))
+    where = f"127.0.0.1:{remote}" if isinstance(remote, int) else f"amqps://{remote}"
+    config.write_text(HUB.format(folder=folder, remote=where, more=more))
     return nodes.start(None, config=config, listen=None)
 
 
@@ -84,6 +87,78 @@ def test_what_a_broker_rejects_is_a_dead_letter(nodes: Nodes, peers: None, tmp_p
     send(hub, "flights@mq", "bad", "good")
     assert came(other, 1) == [("flights", "good")]
     assert bodies(hub, "$dead-letters", 1) == ["bad"]
+
+
+# ------------------------------------------------------------------------------------------------------ over TLS
+
+TLS_BROKER = """
+[node]
+name = "far"
+data = "{folder}/far.holdfast"
+listen = ["amqps://127.0.0.1:0"]
+create_queues = true
+
+[tls]
+certificate_file = "{certificate}"
+key_file = "{key}"
+
+[[user]]
+name = "ann"
+password_file = "{folder}/password"
+"""
+LOGIN = """
+user = "ann"
+password_file = "{folder}/password"
+fetch = [{{ from = "back", to = "back" }}]
+"""
+TRUST = """
+[tls]
+ca_file = "{authority}"
+"""
+
+
+@pytest.fixture
+def tls_broker(nodes: Nodes, tmp_path: Path) -> NodeProcess:
+    """Another node, which plays a broker: with TLS alone, and a user."""
+    identity = of_node()
+    (tmp_path / "password").write_text("secret\n")
+    config = tmp_path / "far.toml"
+    config.write_text(TLS_BROKER.format(folder=tmp_path, certificate=identity.certificate, key=identity.key))
+    return nodes.start(None, config=config, listen=None)
+
+
+def far(broker: NodeProcess) -> connect:
+    return connect(f"amqps://ann:secret@{broker.ready['amqps']}", ca_file=of_node().authority)
+
+
+@needs_openssl
+def test_messages_go_to_a_broker_over_tls_and_come_from_it(
+    nodes: Nodes, tls_broker: NodeProcess, tmp_path: Path
+) -> None:
+    more = (LOGIN + TRUST).format(folder=tmp_path, authority=of_node().authority)
+    hub = hub_with(nodes, tmp_path, tls_broker.ready["amqps"], more)
+    send(hub, "flights@mq", *"123", size=100_000)
+    with far(tls_broker) as connection:
+        found = []
+        for delivery in connection.receiver("flights", count_max=3):
+            found.append(str(delivery.message.value).strip())
+            delivery.accept()
+        assert found == [*"123"]
+        connection.sender("back").send(Message(value="4"))
+    assert bodies(hub, "back", 1) == ["4"]
+    assert "Traceback" not in hub.stderr
+
+
+@needs_openssl
+def test_a_broker_whose_certificate_is_not_trusted_gets_nothing(
+    nodes: Nodes, tls_broker: NodeProcess, tmp_path: Path
+) -> None:
+    hub = hub_with(nodes, tmp_path, tls_broker.ready["amqps"], LOGIN.format(folder=tmp_path))
+    send(hub, "flights@mq", "1")
+    nodes.run(hub.logged("remote mq: no connection: TLS: the peer's certificate is not trusted"))
+    with connect(hub.url) as connection:
+        assert connection.admin.queue("flights@mq")["messages"] == 1
+    assert "Traceback" not in hub.stderr
 
 
 # ------------------------------------------------------------------------------------------------------ RabbitMQ
