@@ -1,5 +1,6 @@
 """The judges can fail: each promise, broken by hand, is told at once."""
 
+from collections.abc import Sequence
 from uuid import UUID
 
 import pytest
@@ -61,8 +62,9 @@ class Bench:
         *appends: tuple[int, int, bytes],
         retires: tuple[tuple[int, int], ...] = (),
         puts: dict[tuple[str, bytes], bytes] | None = None,
+        pieces: Sequence[tuple[int, int, bytes]] = (),
     ) -> None:
-        batch = Batch(appends=list(appends), retires=list(retires), puts=puts or {})
+        batch = Batch(appends=list(appends), retires=list(retires), puts=puts or {}, pieces=list(pieces))
         self.store.commit(batch)
         self.ledger.applied("near", self.store, batch)
 
@@ -76,6 +78,15 @@ def bench() -> Bench:
 
 def test_a_key_is_found_at_the_end() -> None:
     assert key_in(b"anything" + KEY) == KEY and key_in(b"anything") is None and key_in(b"") is None
+
+
+def test_what_is_kept_of_a_place_ends_with_the_key(bench: Bench) -> None:
+    """Of a large message, too, whose body lies elsewhere in the store."""
+    bench.history.kept["work@near"] = {}
+    small, body = value(KEY), b"large" + make_key(1, 2)
+    large = entry.pack(flags=entry.BLOB, enqueued_ms=0, expires_ms=0, bare=entry.reference(7, len(body)))
+    bench.commit((1, 1, small), (1, 2, large), pieces=[(7, 0, body)])
+    assert bench.history.kept["work@near"] == {1: small, 2: make_key(1, 2)}
 
 
 def test_the_last_copy_may_leave_only_behind_a_reader(bench: Bench) -> None:

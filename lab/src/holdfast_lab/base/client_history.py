@@ -70,7 +70,8 @@ class History:
         self.rounds: dict[str, int] = {}
         """By `queue@node`: how often links between queues bring a message there, if not once."""
         self.kept: dict[str, dict[int, bytes]] = {}
-        """By `queue@node` that a workload named: each entry that was stored there, by its sequence."""
+        """By `queue@node` that a workload named: each entry that was stored there, by its sequence; of a large message
+        its key alone. The key is the end of each."""
         self.rights = Rights()
         self.disks_changed: Counter[str] = Counter()
         """By node: how often it got another disk, or an older state of its own."""

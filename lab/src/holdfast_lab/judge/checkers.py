@@ -190,7 +190,7 @@ class Ledger:
             for queue_id, sequence, value in batch.appends:
                 kept = self.history.kept.get(f"{disk.names[queue_id]}@{name}")
                 if kept is not None:
-                    kept.setdefault(sequence, value)
+                    kept.setdefault(sequence, (key_of(value, store) or b"") if value[1] & entry.BLOB else value)
         keys = []
         offered, places, hosts = self.history.offered, disk.places, disk.hosts
         for queue_id, sequence, value in batch.appends:
