@@ -9,7 +9,7 @@ from holdfast.amqp.connection import Sender
 from holdfast.amqp.wire.performatives import Header, Modified, Properties
 from holdfast.amqp.wire.types import Symbol, Timestamp, Ulong
 from holdfast.federation.settings import Entry
-from holdfast.queue_links.handing import BEYOND_S
+from holdfast.queue_links.beyond import BEYOND_S
 from holdfast.routing.settings import RoutingConfig
 from holdfast.settings.queues import LinkConfig, QueueConfig
 from holdfast.storage.memory import MemoryStore
@@ -62,6 +62,18 @@ def test_a_link_waits_for_the_room_of_a_copy_and_goes_on() -> None:
     rig.run(20)
     assert a.bodies("work") == [] and wants.bodies() == ["1", "2", "3", "4"]
     assert state(a) == "running"
+
+
+def test_a_link_goes_on_as_soon_as_a_copy_has_left() -> None:
+    """Also where nothing else makes the node store that the copy has left."""
+    rig, (a, b, _), _, sender = joined()
+    publish(rig, sender, "1", "2", "3", "4")
+    rig.run(5)
+    b.start()
+    while not a.queue("@c").fits(1):
+        rig.run(0.001)
+    rig.run(0.001)
+    assert a.bodies("work") != ["3", "4"]
 
 
 def test_a_link_whose_message_need_not_go_there_any_more_goes_on() -> None:

@@ -28,6 +28,7 @@ from holdfast.engine.port import EntryReader
 from holdfast.links.disk import Disk
 from holdfast.peers.limits.memory import Memory
 from holdfast.peers.link_tables import LinkTables
+from holdfast.queue_links.beyond import Beyond
 from holdfast.queue_links.link import TAKEN_COUNT, Moving, QueueLink
 from holdfast.settings.node import NodeConfig
 from holdfast.state import tied
@@ -47,9 +48,6 @@ ASKED_MAX: Final = 4_096
 
 LINKS_BYTES: Final = annotate.LINK_ID_BYTES * annotate.LINKS_MAX + 64
 """Bytes that a message's annotations may have beyond their bound, for the links that it passed."""
-
-BEYOND_S: Final = 1.0
-"""After this time a message whose copies found no room is looked at again: it may not have to go there any more."""
 
 CLOSED_COUNT: Final = 256
 """The maximum number of expired windows that one turn ends for one link."""
@@ -90,8 +88,7 @@ class Handing:
     def __init__(self, parts: HandingParts, store: EntryReader) -> None:
         self._parts = parts
         self._store = store
-        self.beyond: dict[QueueLink, None] = {}
-        """Links that may wait for room in the queue of another node or remote."""
+        self.beyond = Beyond(parts.clock, parts.catalog)
 
     def room_for(self, link: QueueLink) -> int:
         """How many entries the link's target accepts now."""
@@ -108,7 +105,7 @@ class Handing:
             return 0
         most = TAKEN_COUNT
         if isinstance(target, Topic):
-            if parts.spreading.learns(target) or self._waits_beyond(link):
+            if parts.spreading.learns(target) or self.beyond.waits(link):
                 parts.links.wait_for_room(link)
                 return 0
             most = max(1, min(most, ASKED_MAX // max(1, target.asked_most)))
@@ -123,28 +120,7 @@ class Handing:
         self._parts.memory.waiting.pop(link, None)
         self._parts.links.waiting_for_space.pop(link, None)
         self._parts.links.refills.pop(link, None)
-        link.beyond = None
-        self.beyond.pop(link, None)
-
-    def next_deadline(self) -> float | None:
-        """When the first of `beyond` looks at its next message again."""
-        return min([link.beyond[1] for link in self.beyond if link.beyond is not None], default=None)
-
-    def tick(self, now: float) -> None:
-        for link in [link for link in self.beyond if link.beyond is None or now >= link.beyond[1]]:
-            del self.beyond[link]
-            link.beyond = None
-            link.cursor.queue.touch()
-
-    def _waits_beyond(self, link: QueueLink) -> bool:
-        """Whether another node's queue has no room yet for a copy of what the link brings. It is asked again after each
-        commit: what leaves that queue is in one."""
-        if link.beyond is None:
-            return False
-        queue, _ = link.beyond
-        if queue.fits(link.needs) or not self._parts.catalog.has(queue):
-            link.beyond = None
-        return link.beyond is not None
+        self.beyond.forget(link)
 
     def _fits_disk(self, size: int) -> bool:
         return not size or self._parts.room.has(size + ENTRY_OVERHEAD)
@@ -301,8 +277,7 @@ class Handing:
         if isinstance(target, Topic):  # listeners get it once it is stored
             full_queue = parts.spreading.full(branches, size)
             if full_queue is not None:
-                link.needs, link.beyond = size, (full_queue, parts.clock.now + BEYOND_S)
-                self.beyond[link] = None
+                self.beyond.wait(link, full_queue, size)
                 parts.links.wait_for_room(link)
                 return False
             parts.spreading.spread(target, branches, found)

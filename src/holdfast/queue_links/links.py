@@ -313,6 +313,7 @@ class QueueLinks:
         for link in self.by_target.get(target, ()):
             if link.starved and self.handing.room_for(link):
                 link.cursor.queue.touch()
+        self.handing.beyond.room_may_be_back(target)
 
     def look_soon(self) -> None:
         """Nodes may have become known, or have left."""
