@@ -455,7 +455,9 @@ def federated(report: Report) -> Lines:
         for name, found in report["results"].items()
     ]
     heads_of_keys = ["bindings at the last broker", "keys", "bound a second", "s until all are known two hops away"]
-    return [*table(heads, rows), "", *table(heads_of_keys, keys)]
+    hops = [[f"{int(count):,}", span(found)] for count, found in report.get("hop_s", {}).items()]
+    heads_of_hops = ["keys that were bound at a node before", "s until its neighbour, which starts, knows them all"]
+    return [*table(heads, rows), "", *table(heads_of_keys, keys), *(["", *table(heads_of_hops, hops)] if hops else [])]
 
 
 def spark_ingest(report: Report) -> Lines:

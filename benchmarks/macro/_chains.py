@@ -19,7 +19,7 @@ from _connection import Side
 from _native import NativeReceiver, short_string
 from _peers import Holdfast, Peer, PeerMissing, RabbitMq
 
-from holdfast.client import Connection, Receiver, connect
+from holdfast.client import Connection, Message, Properties, Receiver, connect
 
 TOPIC = "bench"
 CONNECTION_SUBSCRIPTIONS = 250
@@ -29,6 +29,8 @@ KEYS_MAX = 50_000
 CONFIRM_S = 300.0
 KNOWN_S_MAX = 600.0
 POLL_S = 0.1
+HOP_CHECKED = 100
+"""About so many of the subjects are published after a hop has confirmed all."""
 BIND, BIND_OK = (50, 20), (50, 21)
 """Methods of AMQP 0-9-1 (§1.7.2.3)."""
 
@@ -143,13 +145,8 @@ class HoldfastChain(Chain):
     async def _bind(self, words: Sequence[str]) -> Bound:
         """As subscriptions that are not durable; the last is attached once all nodes know everything."""
         *others, last = (f"topic/{TOPIC}/{word}" for word in words)
-        connections: list[Connection] = []
-        receivers: list[Receiver] = []
         began = time.monotonic()
-        for start in range(0, len(words), CONNECTION_SUBSCRIPTIONS):
-            connections.append(await connect(_url(self.last)))
-            some = others[start : start + CONNECTION_SUBSCRIPTIONS]
-            receivers += await asyncio.gather(*(connections[-1].receiver(address, credit=1) for address in some))
+        connections, receivers = await _subscribe(_url(self.last), others)
         own_s = time.monotonic() - began
         receiver = await connections[-1].receiver(last, credit=1, confirm_s=CONFIRM_S)
         known_s = time.monotonic() - began
@@ -159,6 +156,56 @@ class HoldfastChain(Chain):
         for connection in connections:
             await connection.close()
         return Bound(own_s, known_s)
+
+
+def hop_s(directory: Path, words: Sequence[str]) -> float:
+    """Seconds from the start of a node until it has confirmed that it knows all subjects that were bound at its
+    neighbour before: what the hop alone takes, without the attaches. Some of the subjects are then published there,
+    and have to come. PeerMissing."""
+    there, here = _Node("there"), _Node("here")
+    there.neighbours = '[[neighbour]]\nname = "here"\n'
+    try:
+        there.start(directory / "there")
+        here.neighbours = f'[[neighbour]]\nname = "there"\nremote = "127.0.0.1:{there.port}"\n' + _entry("there")
+        return asyncio.run(_hop_s(there, here, directory / "here", words))
+    finally:
+        here.stop()
+        there.stop()
+
+
+async def _hop_s(there: _Node, here: _Node, directory: Path, words: Sequence[str]) -> float:
+    connections, receivers = await _subscribe(_url(there), [f"topic/{TOPIC}/{word}" for word in words])
+    began = time.monotonic()
+    await asyncio.to_thread(here.start, directory)
+    confirmed: tuple[str, ...] = ()
+    while "here" not in confirmed:  # a node that is not there yet is not waited for
+        if time.monotonic() - began > KNOWN_S_MAX:
+            raise PeerMissing(f"holdfast: not confirmed after {KNOWN_S_MAX:g} s")
+        receiver = await connections[-1].receiver(f"topic/{TOPIC}/last", credit=1, confirm_s=CONFIRM_S)
+        confirmed = () if receiver.confirmation is None else receiver.confirmation.confirmed
+        await receiver.close()
+        await asyncio.sleep(0 if confirmed else POLL_S)
+    took_s = time.monotonic() - began
+    async with await connect(_url(here)) as publisher:
+        sender = await publisher.sender(f"topic/{TOPIC}")
+        for word, receiver in [*zip(words, receivers, strict=True)][:: max(1, len(words) // HOP_CHECKED)]:
+            await sender.send(Message(properties=Properties(subject=word), data=[b"x"]))
+            if not await receiver.batch(count_max=1, timeout_s=CONFIRM_S):
+                raise PeerMissing(f"holdfast: {word} was confirmed, and its message has not come")
+    for connection in connections:
+        await connection.close()
+    return took_s
+
+
+async def _subscribe(url: str, addresses: Sequence[str]) -> tuple[list[Connection], list[Receiver]]:
+    """Subscriptions that are not durable, CONNECTION_SUBSCRIPTIONS on each connection; one receiver for each."""
+    connections: list[Connection] = []
+    receivers: list[Receiver] = []
+    for start in range(0, len(addresses) + 1, CONNECTION_SUBSCRIPTIONS):  # one at least, and room on the last
+        connections.append(await connect(url))
+        some = addresses[start : start + CONNECTION_SUBSCRIPTIONS]
+        receivers += await asyncio.gather(*(connections[-1].receiver(address, credit=1) for address in some))
+    return connections, receivers
 
 
 def _entry(neighbour: str) -> str:

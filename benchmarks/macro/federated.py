@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import _process as process
-from _chains import Chain, HoldfastChain, RabbitChain
+from _chains import Chain, HoldfastChain, RabbitChain, hop_s
 from _fan import Fan, Taker
 from _figures import spread
 from _load_run import LoadFailed
@@ -60,6 +60,11 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--many-keys", default="40000", help="the same, in the first repetition alone; 0: none (default %(default)s)"
     )
+    parser.add_argument(
+        "--hop-keys",
+        default="1000,40000",
+        help="keys that a node learns as it starts, one figure each; 0: none (default %(default)s)",
+    )
     parser.add_argument("--peers", default="holdfast,rabbitmq", help="in this order (default %(default)s)")
     parser.add_argument("--data", type=Path, help="directory on a real disk (default: the system's temporary one)")
     parser.add_argument("--json-out", type=Path, help="write the report to this file as well")
@@ -91,6 +96,18 @@ def bind_once(chain: Chain, turn: int, count: int, runs: Runs) -> None:
     progress(f"{chain.name}: {count:,} keys bound after {bound.own_s:.2f} s, known two hops away {bound.known_s:.2f} s")
     runs.keys_s.setdefault(count, []).append(bound.known_s)
     runs.keys_per_s.setdefault(count, []).append(count / bound.own_s)
+
+
+def hops(options: argparse.Namespace, directory: Path) -> dict[str, object]:
+    """Seconds until a node knows what is bound at its neighbour, by the number of keys."""
+    found: dict[str, object] = {}
+    for count in (int(text) for text in options.hop_keys.split(",") if text not in ("", "0")):
+        seconds = []
+        for turn in range(options.repeat):
+            seconds.append(hop_s(directory / f"hop-{count}-{turn}", [f"hop.{number}" for number in range(count)]))
+            progress(f"holdfast: {count:,} keys known {seconds[-1]:.2f} s after the neighbour's start")
+        found[str(count)] = spread(seconds, 2)
+    return found
 
 
 def _counts(turn: int, options: argparse.Namespace) -> list[int]:
@@ -151,6 +168,8 @@ def main(arguments: Sequence[str]) -> int:
                 absent[chain.name] = str(missing)
                 progress(f"{chain.name}: left out: {missing}")
         found = measure(chains, options, directory, absent)
+        if FIGURE in found:
+            report["hop_s"] = hops(options, directory)
         results = {
             chain.name: found[chain.name].report(chain, options.messages) for chain in chains if chain.name in found
         }

@@ -153,8 +153,9 @@ def test_topics_arguments_that_are_refused(
 def test_federated(tmp_path: Path) -> None:
     report = run(
         federated, tmp_path, "--peers", "holdfast", "--repeat", "1", "--messages", "200", "--keys", "20",
-        "--many-keys", "30",
+        "--many-keys", "30", "--hop-keys", "300",
     )  # fmt: skip
+    assert report["hop_s"]["300"]["n"] == 1
     found = report["results"]["holdfast"]
     assert (found["messages"], found["deliveries_per_s"]["n"]) == (200, 1)
     for count in ("20", "30"):

@@ -96,6 +96,24 @@ def _with_tombstones(original: Function) -> Function:
     return begin
 
 
+def _never_satisfied(original: Function) -> Function:
+    """A queue that has consumers is looked at again and again."""
+
+    def pump(self: Any, limit: int) -> int:
+        given = int(original(self, limit))
+        self.queue.touch()
+        return given
+
+    return pump
+
+
+def _asleep(original: Function) -> Function:
+    def room_may_be_back(self: Any, queue: Any) -> None:
+        return
+
+    return room_may_be_back
+
+
 CORNER_CANARIES: Final[tuple[Canary, ...]] = (
     Canary(
         name="large-as-if-small",
@@ -155,5 +173,21 @@ CORNER_CANARIES: Final[tuple[Canary, ...]] = (
         "with_tombstones: bool, to: str | None = None) -> None",
         broken=_with_tombstones,
         expected="not done",
+    ),
+    Canary(
+        name="busy-for-nothing",
+        sentence="A node looks for something to hand out, turn after turn, as long as a queue has a consumer.",
+        target="broker.cursors.cursor:Cursor.pump",
+        signature="(self, limit: int) -> int",
+        broken=_never_satisfied,
+        expected="takes one turn after the other",
+    ),
+    Canary(
+        name="link-waits-for-the-commit",
+        sentence="A link that waits for room in the queue of another node is not woken when a message has left there.",
+        target="queue_links.beyond:Beyond.room_may_be_back",
+        signature="(self, queue: holdfast.broker.queue.Queue) -> None",
+        broken=_asleep,
+        expected="what it does when it is roused",
     ),
 )

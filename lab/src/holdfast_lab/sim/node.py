@@ -57,8 +57,9 @@ EARLY_S: Final = 0.001
 
 BUSY_TURNS_MAX: Final = 300
 BUSY_S: Final = 0.001
-"""A node that takes more turns than these, one so soon after the other, and to which nothing comes, is busy with
-nothing. `BUSY_S`: beside two turns."""
+"""A node that takes more turns than these and than its queues have entries for readers, one so soon after the other,
+and to which nothing comes, is busy with nothing: a turn may hand out as little as one entry. `BUSY_S`: beside two
+turns."""
 
 Arrival = events.Event | Readable | Callable[[NodeCore], None]
 """What a turn takes, in the order in which it came."""
@@ -265,7 +266,7 @@ class SimNode:
             return
         now = self.clock.monotonic(self.world.now)
         inbox, self._inbox = self._inbox, []
-        self._check_busy(now, came=bool(inbox))
+        self._check_busy(now, came=bool(inbox) or self._reads.put_off_bytes > 0)
         if self._turns % ROUSE_EVERY == 0 and is_at_rest(core, now):
             check_punctual(core, now, self.clock.wall_ms(self.world.now), self._reads.put_off_bytes)
         self._reads.begin_turn()
@@ -405,12 +406,16 @@ class SimNode:
         if refused > 1 and since_s < RETRY_S - EARLY_S:
             raise Violation(f"{self.name} tries a full disk again {since_s:.3f} s after it refused {refused} commits")
 
+    def _readable_entries(self) -> int:
+        assert self.core is not None
+        return sum(queue.messages * len(list(queue.cursors)) for queue in self.core.catalog.queues.values())
+
     def _check_busy(self, now: float, *, came: bool) -> None:
         """Violation where a node takes one turn after the other for nothing: in the world it would use up a core."""
         rested = now - self._last_turn_at > BUSY_S + 2 * self.turn_s
         self._last_turn_at = now
         self._busy = 0 if came or rested else self._busy + 1
-        if self._busy > BUSY_TURNS_MAX:
+        if self._busy > BUSY_TURNS_MAX and self._busy > BUSY_TURNS_MAX + self._readable_entries():
             raise Violation(f"{self.name} takes one turn after the other, and nothing comes")
 
     def _check_silence(self, fields: dict[str, Any]) -> None:
