@@ -5,9 +5,10 @@ from uuid import UUID
 
 import pytest
 
-from holdfast.amqp.wire.extensions import PATH
+from holdfast.amqp.wire.extensions import NUMBER, ORIGIN, PATH
 from holdfast.amqp.wire.types import Char, Symbol, Timestamp, Ulong
-from holdfast.client import Message, Properties
+from holdfast.client import Header, Message, Properties
+from holdfast.client.messages.payload import ENQUEUED, SEQUENCE
 from holdfast.errors import HoldfastError
 from pyspark_holdfast import rows
 from pyspark_holdfast.bus import Entry
@@ -62,6 +63,46 @@ def test_a_batch_holds_every_column() -> None:
     assert first["annotations"] == [("x-opt-a", "2.5")]
     assert second["created"] is None and second["enqueued"] is None and second["message_id"] is None
     assert second["application_properties"] == [] and second["body"] == b""
+
+
+PLACED = {SEQUENCE: Ulong(17), ENQUEUED: Timestamp(1_700_000_000_123)}
+
+
+def bytes_in(value: object) -> int:
+    """Of all texts and bytes in a row's columns that an entry has of its own."""
+    if isinstance(value, str):
+        return len(value.encode())
+    if isinstance(value, (list, tuple)):
+        return sum(map(bytes_in, value))
+    return len(value) if isinstance(value, bytes) else 0
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Message(data=[b"body"]),
+        Message(value=["é", 7]),
+        Message(properties=Properties(message_id="é1", user_id=b"u", subject="s", to="t"), data=[b"body"]),
+        Message(application_properties={"é": "ö", "n": 1}, data=[b"body"]),
+        Message(message_annotations=PLACED, data=[b"body"]),
+        Message(message_annotations={Symbol("x-opt-a"): "é", Symbol("x-opt-b"): 2.5}, data=[b"body"]),
+        Message(
+            message_annotations=PLACED | {PATH: ["a", "é"], ORIGIN: U, NUMBER: Ulong(3)},
+            delivery_annotations={Symbol("x-opt-d"): "é"},
+            footer={Symbol("f"): "ö"},
+            data=[b"body"],
+        ),
+        Message(header=Header(), properties=Properties(), data=[b"body"]),
+    ],
+)
+def test_a_row_is_as_large_as_its_columns(message: Message) -> None:
+    """`maxMessageBytes` goes by it, and batches are cut by it."""
+    entry = Entry(1, None, message)
+    (row,) = one_batch(entry).to_pylist()
+    size = sum(bytes_in(value) for name, value in row.items() if name not in ("address", "node"))
+    assert len([*batches("q", [entry], 10, Unreadable("fail", bytes_max=size))]) == 1
+    with pytest.raises(HoldfastError, match=f"its row would have {size} bytes, more than maxMessageBytes, {size - 1}"):
+        list(batches("q", [entry], 10, Unreadable("fail", bytes_max=size - 1)))
 
 
 def test_a_time_beyond_64_bits_is_null() -> None:
