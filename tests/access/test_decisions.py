@@ -138,6 +138,11 @@ def test_what_is_denied_says_nothing_of_what_there_is() -> None:
     assert told == {"no permission to receive there; ask the administrator of this node"}
 
 
+def test_what_concerns_the_node_is_refused_for_the_node() -> None:
+    told = AccessLists(CONFIG).authorise("eve", "administer", "$management", host="")
+    assert told == "no permission to administer this node; ask the administrator of this node"
+
+
 def test_what_is_remembered_is_bounded() -> None:
     lists = AccessLists(CONFIG)
     for number in range(REMEMBERED_MAX + 1):

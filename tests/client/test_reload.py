@@ -73,7 +73,7 @@ async def test_sighup_takes_up_queues_users_level_and_opens_files_anew(directory
         more = f'[[user]]\nname = "ann"\npassword_file = "{directory}/root.password"\n'
         write(directory, level="debug", most=3, more=more)
         node.signal(signal.SIGHUP)
-        await node.logged("INFO reload: log level; user 'ann' added; queue 'work' changed")
+        await node.logged("INFO reload: log level; user 'ann' added; queue 'work' changed: messages_max 3")
         async with await connect(node.url.replace("//", "//ann:one@")) as client:
             assert (await client.manage("READ", "holdfast:queue", "work"))["messages_max"] == 3
         await eventually_true(
@@ -100,7 +100,8 @@ async def test_a_mistake_is_one_line_and_changes_nothing(directory: Path) -> Non
         line = next(line for line in node.stderr.splitlines() if "reload" in line)
         assert f" ERROR reload: nothing has changed: {path}: invalid value 'never' for queue 'b' when_full" in line
         code, _, (error,) = await reload(node)
-        assert code == 1 and error.count("\n") == 1 and "invalid value 'never'" in error
+        assert code == 1 and error.count("\n") == 1
+        assert line.split(" ERROR reload: ")[1].strip() in error, "the same words"
         for text, expected in (
             ("[[user]", "hub.toml: "),
             (path.read_text().replace("telemetry.ndjson", "none/telemetry.ndjson").replace("never", "block"), "cannot"),
@@ -250,7 +251,7 @@ async def test_other_certificates_are_used_from_a_reload_on(directory: Path) -> 
         assert await reload(node) == (0, ["tls"], [])
         assert not await works()
         for _ in range(5):  # a watch looks at the files too, every 5 s, and may be first
-            os.utime(certificate)
+            certificate.write_text(certificate.read_text() + "\n")
             answer = await reload(node)
             if answer != (0, [], []):
                 break

@@ -101,7 +101,7 @@ def test_refusals_are_recorded_wherever_they_are_said() -> None:
         told | {"action": "receive", "address": "work"},
         told | {"action": "send", "address": "other"},
         told | {"action": "send", "address": "secret"},
-        told | {"action": "holdfast:node STATUS", "address": ""},
+        told | {"action": "holdfast:node STATUS", "address": "$management"},
     ]
 
 

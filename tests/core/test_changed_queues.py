@@ -6,6 +6,7 @@ from holdfast.errors import ConfigError
 from holdfast.settings.node import NodeConfig
 from holdfast.settings.queues import QueueConfig
 from support.hops import names
+from support.reloads import lines, read
 from support.rig import Rig
 
 
@@ -83,3 +84,18 @@ def test_a_file_that_would_hide_what_is_stored_is_refused() -> None:
     hub.config = in_memory
     hub.start()
     assert not hub.queue("q").config.durable
+
+
+def test_bounds_that_go_back_to_those_of_the_file_are_told_and_so_is_what_does_not_change() -> None:
+    node = Rig().node("hub", queues=(QueueConfig(name="work", messages_max=5),))
+    client = node.rig.client(node)
+    assert client.manage("UPDATE", "queue", "work", messages_max=7, when_full="refuse")[0] == 200
+    assert read(node, queues=(QueueConfig(name="work", messages_max=7, bytes_max=900),)).accepted
+    assert read(node, queues=(QueueConfig(name="work"),)).accepted
+    assert client.manage("UPDATE", "queue", "work", messages_max=9)[0] == 200
+    assert read(node, queues=(QueueConfig(name="work", messages_max=9),)).accepted
+    assert lines(node) == [
+        "queue 'work' changed: bytes_max 900, when_full block",
+        "queue 'work' changed: bytes_max none, messages_max none",
+        "nothing has changed",
+    ]

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from core.test_entities import rows as entities
 from holdfast.federation.messages import EDGES_MAX
 from holdfast.federation.modes import ASK_BYTES_MAX, TOPICS_MAX, Ask
 from holdfast.federation.settings import Entry
@@ -178,3 +179,58 @@ def test_of_two_entries_with_one_name_each_can_be_removed(configured: bool) -> N
     status, _, text = client.manage("DELETE", "federation", "news@hub")
     assert (status, made.asked) == ((409, {}) if configured else (200, {})), text
     assert client.manage("DELETE", "federation", "news@hub")[0] == (409 if configured else 404)
+
+
+# ------------------------------------------------------------------------------------------------ what is listed
+
+
+def states(node: Node) -> dict[str, str]:
+    client = node.rig.client(node)
+    rows = done(client, "QUERY", "federation", "")["federation"]
+    assert node.core is not None and node.core.report.status("").get("federation", []) == rows
+    told = {f"{row['topic']}@{row['neighbour']}": row["state"] for row in rows}
+    assert {row["name"]: row["state"] for row in entities(client, "federation")}.items() <= told.items()
+    return told
+
+
+def test_an_entry_whose_neighbour_is_gone_is_listed_until_it_is_removed() -> None:
+    node = jfk("news@hub", "news@ewr")
+    node.crash()
+    node.config = replace(node.config, neighbours=(EWR,))
+    node.start()
+    assert states(node) == {"news@ewr": "down", "news@hub": "no neighbour"}
+    done(node.rig.client(node), "DELETE", "federation", "news@ewr")
+    assert states(node) == {"news@hub": "no neighbour"}
+    assert read(node, neighbours=(HUB, EWR)).accepted
+    assert states(node) == {"news@hub": "down"}
+    done(node.rig.client(node), "DELETE", "federation", "news@hub")
+    assert states(node) == {}
+
+
+def test_an_entry_that_is_left_out_is_listed() -> None:
+    node = jfk("extra@hub")
+    node.crash()
+    node.config = replace(node.config, federation=MOST)
+    node.start()
+    assert states(node)["extra@hub"] == "left out" and len(states(node)) == TOPICS_MAX + 1
+
+
+@pytest.mark.parametrize("configured", [True, False], ids=["in the file", "by a request"])
+def test_an_entry_that_is_there_in_another_way_is_named_with_what_to_do(configured: bool) -> None:
+    node = jfk(federation=(Entry("news", "hub", direction="from"),) if configured else ())
+    client = node.rig.client(node)
+    if not configured:
+        done(client, "CREATE", "federation", "news@hub", direction="from")
+    status, _, text = client.manage("CREATE", "federation", "news@hub", mode="push")
+    what = "topic 'news' is federated with 'hub' in another way, direction from and mode dynamic"
+    advice = "change the configuration file" if configured else "remove that first"
+    assert (status, text) == (409, f"{what}; {advice}")
+
+
+def test_what_a_remote_cannot_have_is_told_whatever_it_has() -> None:
+    node = jfk(remotes=(RemoteConfig(name="mq", remote="127.0.0.1:1"),))
+    node.rig.refuse_dials = True
+    client = node.rig.client(node)
+    done(client, "CREATE", "federation", "news@mq", mode="push")
+    _, _, text = client.manage("CREATE", "federation", "news@mq", mode="push", direction="from")
+    assert "invalid direction 'from' in federation of 'news' over 'mq', a [[remote]]" in text

@@ -6,7 +6,7 @@ from holdfast.amqp.wire.performatives import Accepted, Rejected
 from holdfast.names import DEAD_LETTERS
 from holdfast.settings.limits import Limits
 from holdfast.settings.queues import QueueConfig
-from holdfast.state.catalog import WAITING
+from holdfast.state.catalog import OWN_QUEUES, WAITING
 from support.limits import RESOURCE, world
 from support.rig import Rig
 
@@ -62,3 +62,14 @@ def test_transmission_queues_of_known_nodes_are_outside_the_bound_and_kept_ones_
     rig.run(2)
     assert b.bodies("work") == ["b"]
     assert client.outcomes[0][1] == Accepted()
+
+
+@pytest.mark.parametrize("name", OWN_QUEUES)
+def test_they_are_refused_alike_before_their_first_message(name: str) -> None:
+    rig = Rig()
+    client = rig.client(rig.node("hub"))
+    told = f"queue {name!r} belongs to the node"
+    assert client.manage("UPDATE", "queue", name, messages_max=3)[::2] == (
+        409, f"{told}, whose configuration bounds it",
+    )  # fmt: skip
+    assert client.manage("DELETE", "queue", name)[::2] == (409, told)

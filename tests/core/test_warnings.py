@@ -170,7 +170,7 @@ def test_two_nodes_with_one_name_at_the_same_time() -> None:
     assert sorted(sessions) == [False, True]
     loser = jfk if sessions[1] else other
     (line,) = status(rig, hub)["warnings"]
-    assert line.startswith("neighbour jfk: two nodes with different stores use this name")
+    assert line.startswith("neighbour jfk: two nodes with different stores use this name, last at ")
     (line,) = status(rig, loser)["warnings"]
     assert "another node named 'jfk', with another store, has a session already" in line
     other.crash()

@@ -174,8 +174,11 @@ def test_versions_are_pushed_listed_and_taken_back(run: Run, tmp_path: Path) -> 
     assert run("rollback", *at, "--to", 1).startswith("version 5 holds; changed: ewr")
     assert [row["version"] for row in run.json("versions", *at) if row["holds"]] == [5]
     assert run("versions", *at).splitlines()[-1].endswith("holds")
+    (fleet.directory.sites / "hub.toml").write_text('[node]\nlisten = ["127.0.0.1:5672"]\n')
+    assert run.json("push", *at)["warnings"] == [run.error.partition("warning: ")[2].strip()]
+    assert run.error.startswith("holdfast fleet push: warning: node 'hub' (") and run.error.count("\n") == 1
     run("rollback", *at, "--to", 77, code=1)
-    assert "kept are: 1, 2, 3, 4, 5" in run.error
+    assert "kept are: 1, 2, 3, 4, 5, 6" in run.error
 
 
 def test_a_push_that_waits_names_who_is_late(run: Run, tmp_path: Path) -> None:

@@ -140,6 +140,37 @@ async def test_what_a_node_refuses_is_known_by_the_commands_that_the_document_gi
     await eventually_true(lambda: "link" not in file.read_text(), what="the file is what the node has")
 
 
+async def test_a_site_gets_its_first_address_and_a_push_that_came_too_early_is_made_up_for(sites: Sites) -> None:
+    """docs/fleet.md: the version with its first users is taken up, and from then on another command is needed."""
+    await sites.enrol("ewr")
+    ewr, port, files = await sites.node("ewr"), free_port(), sites.directory / "fleet" / "sites"
+    reload = f"{sys.executable} -m holdfast reload --retry 30"
+    agent = await sites.agent(ewr, f"{reload} --url amqp://127.0.0.1:{sites.ports['ewr']}")
+    topology = sites.directory / "fleet" / "topology.toml"
+    nobody, somebody = 'from = "ewr"\nto = "hub"', 'from = "hub"\nto = "ewr"'
+    text = topology.read_text().replace(nobody, somebody)
+    topology.write_text(text.replace('name = "ewr"', f'name = "ewr"\naddress = "amqps://127.0.0.1:{port}"', 1))
+    (files / "ewr.toml").write_text('[[user]]\nname = "ewr"\ncertificate = "ewr"\n')
+    assert (await sites.fleet("push", "--wait", LIMIT_S))["late"] == []
+    await ewr.logged("from the next start on: node listen")
+
+    common = files / "common.toml"
+    common.write_text('[[queue]]\nname = "early"\n')
+    await sites.fleet("push")
+    await agent.logged("a login without a user was refused")
+    await agent.stop()
+    await sites.holdfast("agent", "--site", sites.directory / "ewr", "--once")
+    place = sites.directory / "ewr"
+    assert 'name = "early"' in (place / "config.toml").read_text()
+    await ewr.stop()
+    await ewr.restart()
+    own = f"--url amqps://127.0.0.1:{port} --ca-file {place}/ca.pem --certificate-file {place}/node.pem"
+    await sites.agent(ewr, f"{reload} {own}")
+    common.write_text('[[queue]]\nname = "later"\n')
+    assert (await sites.fleet("push", "--wait", LIMIT_S))["late"] == []
+    await ewr.logged("queue 'later' added")
+
+
 async def test_a_site_without_a_way_to_the_service_is_served_by_files(sites: Sites) -> None:
     fleet, site = sites.directory / "fleet", sites.directory / "ewr"
     request, provision = sites.directory / "ewr.csr", sites.directory / "ewr.provision"

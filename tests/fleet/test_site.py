@@ -13,6 +13,8 @@ from holdfast.fleet.directory import provision_for
 from holdfast.fleet.register import DAY_S
 from holdfast.fleet.site import SiteDirectory
 from holdfast.fleet.versions import push
+from holdfast.node import users_file
+from holdfast.peers.user_list import UserList
 from support.fleets import Fleet
 
 
@@ -124,6 +126,18 @@ def test_a_configuration_that_this_site_cannot_use_keeps_the_one_of_before(fleet
     assert site.known().version == 2
     site.restore(1)
     assert site.known().version == 1 and site.config_file.read_bytes() == before
+
+
+def test_a_first_configuration_whose_users_are_missing_is_refused_and_comes_with_the_next_answer(fleet: Fleet) -> None:
+    (fleet.directory.sites / "ewr.toml").write_text('[node]\nusers_file = "users.json"\n')
+    push(fleet.directory)
+    with pytest.raises(ConfigError, match=r"configuration 2 cannot be used here: users_file .* cannot be read"):
+        fleet.enrolled("ewr")
+    site = fleet.site("ewr")
+    assert not site.config_file.exists()
+    users_file.write(site.path / "users.json", UserList(()))
+    site.install(fleet.signed("ewr", "sync")["provision"], None, fleet.now_s)
+    assert site.known().version == 2 and site.config_file.exists()
 
 
 def test_the_topology_of_before_stays_as_long_as_its_configuration_may_come_back(fleet: Fleet) -> None:

@@ -25,7 +25,7 @@ def document(fleet: Fleet, version: int, number: int) -> dict[str, object]:
 
 
 def test_a_push_without_changes_makes_no_version(fleet: Fleet) -> None:
-    assert push(fleet.directory) == (1, [], [], [])
+    assert push(fleet.directory) == (1, [], [], [], [])
     assert versions.versions(fleet.directory) == [1]
 
 
@@ -47,6 +47,34 @@ def test_what_is_for_all_and_what_is_for_one_are_put_together(fleet: Fleet) -> N
     assert hub["queue"] == [{"name": "b"}, {"name": "a"}]
     assert hub["user"] == [{"name": "ann", "password_file": "ann.password"}, {"name": "ewr", "certificate": "ewr"}]
     assert "user" not in document(fleet, 1, 2), "nobody dials ewr"
+
+
+@pytest.mark.parametrize(
+    ("address", "listen", "is_left_out"),
+    [
+        ("10.0.0.1:5671", ["127.0.0.1:5672"], True),
+        ("10.0.0.1:5671", ["amqps://127.0.0.1:5671"], True),
+        ("10.0.0.1:5671", ["amqps://localhost:5671"], True),
+        ("10.0.0.1:5671", ["amqps://0.0.0.0:5672"], True),
+        ("10.0.0.1:5671", ["0.0.0.0:5671"], True),
+        ("10.0.0.1:5671", ["127.0.0.1:5672", "amqps://10.0.0.1:5671"], False),
+        ("10.0.0.1:5671", ["amqps://0.0.0.0:5671"], False),
+        ("hub.example:5671", ["amqps://192.168.0.2:5671"], False),
+        ("127.0.0.1:5671", ["amqps://localhost:5671"], False),
+        ("localhost:5671", ["127.0.0.1:5672"], True),
+    ],
+)
+def test_a_site_that_listens_where_nobody_dials_it_is_a_warning(
+    fleet: Fleet, address: str, listen: list[str], is_left_out: bool
+) -> None:
+    fleet.directory.topology_file.write_text(TWO.replace("10.0.0.1:5671", address))
+    file = fleet.directory.sites / "hub.toml"
+    file.write_text(f"[node]\nlisten = {listen}\n")
+    for _ in range(2):  # also when nothing has changed
+        warnings = push(fleet.directory).warnings
+        what = f"node listen leaves out its address in the topology, amqps://{address}, which neighbours dial"
+        told = f"node 'hub' ({file}): {what}; add it, unless a router leads from there to another port"
+        assert warnings == ([told] if is_left_out else [])
 
 
 def test_a_neighbour_that_logs_in_otherwise_is_given_no_user(fleet: Fleet) -> None:
@@ -118,11 +146,11 @@ def test_going_back_makes_a_new_version_of_the_old_content(fleet: Fleet) -> None
     (fleet.directory.sites / "ewr.toml").write_text('[[queue]]\nname = "wrong"\n')
     push(fleet.directory)
     site.install(fleet.signed("ewr", "sync")["provision"], None, fleet.now_s)
-    assert roll_back(fleet.directory, None) == (3, ["ewr"], [], [])
+    assert roll_back(fleet.directory, None) == (3, ["ewr"], [], [], [])
     assert document(fleet, 3, 2) == before
     site.install(fleet.signed("ewr", "sync")["provision"], None, fleet.now_s)
     assert site.known().version == 3 and "wrong" not in site.config_file.read_text()
-    assert roll_back(fleet.directory, 2) == (4, ["ewr"], [], [])
+    assert roll_back(fleet.directory, 2) == (4, ["ewr"], [], [], [])
     for version in (0, 9):
         with pytest.raises(HoldfastError, match=f"no version {version} .*; kept are: 1, 2, 3, 4$"):
             roll_back(fleet.directory, version)

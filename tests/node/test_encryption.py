@@ -279,6 +279,21 @@ def test_changed_files_are_used_by_new_connections(tmp_path: Path, caplog: pytes
     assert not looked(server)
 
 
+def test_files_that_are_written_again_as_they_were_are_no_change(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    files = copied(shared(), tmp_path, "first")
+    server = Certificates(files, serves=True, dials=False)
+    for _, path in files.named:
+        path.write_bytes(path.read_bytes())
+    assert not server.have_changed()
+    made = server.look()
+    assert made is not None
+    server.use(made)
+    assert server.look() is None and not caplog.records
+
+
 def test_an_authority_that_is_withdrawn_is_trusted_no_more(tmp_path: Path) -> None:
     trusted = tmp_path / "ca.pem"
     trusted.write_bytes(shared().certificate.read_bytes())

@@ -51,7 +51,7 @@ async def test_entries_are_added_listed_and_removed_and_outlive_a_kill(tmp_path:
             assert await run(jfk, "federation add flights hub") == "flights@hub added\n"
             assert await run(jfk, "federation add flights hub") == "flights@hub is there already\n"
             push = "federation add flights hub --mode push"
-            assert "in another way; remove that first" in await run(jfk, push, code=1)
+            assert "in another way, direction to and mode dynamic; remove that first" in await run(jfk, push, code=1)
             assert "expected the name of a [[neighbour]]" in await run(jfk, "federation add flights ewr", code=1)
             static = "federation add prices hub --mode static --pattern us.#"
             assert await run(jfk, static) == "prices@hub added\n"

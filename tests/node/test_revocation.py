@@ -142,6 +142,8 @@ async def test_who_is_revoked_is_ended_and_does_not_come_in_again(authority: Aut
             assert await read(back, 5) == b"hello"
         certificates = running.runtime._certificates
         assert certificates is not None and not looked(certificates)
+        node.revoke([])
+        assert not looked(certificates), "a list that is only dated anew"
         node.revoke([made.serial_number])
         assert looked(certificates)
         async with asyncio.timeout(LIMIT_S):

@@ -8,7 +8,7 @@ of his, then all users of the virtual host; where such rules disagree, denying d
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from holdfast.access.actions import ADMINISTER, needed
+from holdfast.access.actions import ADMINISTER, NODE, needed
 from holdfast.access.patterns import Closeness, Pattern
 from holdfast.access.rules import AccessConfig, AccessRule
 
@@ -143,7 +143,10 @@ class AccessLists:
             if len(self._remembered) >= REMEMBERED_MAX:
                 self._remembered.clear()
             found = self._remembered[key] = self.decide(who, action, address, host)
-        return None if found.allowed else f"no permission to {action} there; ask the administrator of this node"
+        if found.allowed:
+            return None
+        where = "this node" if address == NODE else "there"
+        return f"no permission to {action} {where}; ask the administrator of this node"
 
 
 def _closest(rules: Iterable[_Rule], user: str | None, action: str) -> tuple[tuple[int, bool], Decision] | None:

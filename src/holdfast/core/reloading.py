@@ -145,8 +145,9 @@ class Reloading:
 
     def _refuse(self, status: int, problem: str) -> None:
         self._outbox.put(events.ConfigDecided(accepted=False, config=self.config))
-        self._log.write("ERROR", f"reload: nothing has changed: {problem}")
-        self._answer(Answer(status, problem, {}))
+        told = f"nothing has changed: {problem}"
+        self._log.write("ERROR", f"reload: {told}")
+        self._answer(Answer(status, told, {}))
 
     def _answer(self, answer: Answer) -> None:
         asked, self._asked = self._asked, []
@@ -170,8 +171,9 @@ class Reloading:
                 links = self._queue_links.check(config.links, config.may_leave)
             finally:
                 remotes.configure(self.config.remotes)
-            queues, waits = self._queues.settled(config.queues)
-        return Checked(replace(config, queues=queues), changes.changed, (*changes.restart, *waits), links)
+            settled = self._queues.settled(config.queues)
+        changed, restart = (*changes.changed, *settled.changed), (*changes.restart, *settled.restart)
+        return Checked(replace(config, queues=settled.queues), changed, restart, links)
 
     def _take_up(self, event: events.ConfigRead, checked: Checked) -> None:
         """Applies what was checked, and reports it."""

@@ -65,10 +65,10 @@ class Incidents:
 
     # ------------------------------------------------------------------------------------------------ still spoken of
 
-    def is_contested(self, neighbour: str) -> bool:
-        """Whether two nodes have used that neighbour's name recently."""
+    def contested_at(self, neighbour: str) -> float | None:
+        """When two nodes used that neighbour's name last; None if not recently."""
         at = self._contested.get(neighbour)
-        return at is not None and self._clock.now < at + CONTESTED_S
+        return at if at is not None and self._clock.now < at + CONTESTED_S else None
 
     def why_shared(self, neighbour: str) -> str | None:
         """Why that neighbour was refused recently because of its store; None if it was not."""

@@ -189,6 +189,8 @@ def bundle(args: argparse.Namespace) -> int:
 
 
 def _show(fleet: FleetDirectory, pushed: versions.Pushed, args: argparse.Namespace) -> int:
+    for text in pushed.warnings:
+        say(f"holdfast fleet {args.action}: warning: {text}", file=sys.stderr)
     late = [] if args.wait is None else _await_sites(fleet, args.wait)
     if args.json:
         say(json_line({**pushed._asdict(), "late": late}))

@@ -10,9 +10,10 @@ from contextlib import chdir
 from pathlib import Path
 from typing import Any, Final
 
+from holdfast.dialling import is_loopback
 from holdfast.errors import ConfigError
 from holdfast.fleet.toml_text import document_text
-from holdfast.node.config import LISTEN_DEFAULT, load_settings
+from holdfast.node.config import LISTEN_DEFAULT, NodeSettings, load_settings
 from holdfast.node.config_schema import LISTS, NAMED_BY, TABLES
 from holdfast.node.topology import neighbours_of
 from holdfast.routing.topology import Topology, TopologyNode
@@ -63,7 +64,7 @@ def config_text(document: Document, node: str, version: int) -> str:
     return f"{head} Do not edit: the next one takes its place.\n\n{document_text(document)}"
 
 
-def check_document_of(document: Document, topology_text: str) -> None:
+def settings_of(document: Document, topology_text: str) -> NodeSettings:
     """Loads it as its node will. ConfigError for what the node would refuse.
 
     Files with passwords are at the site alone: their names are not looked at here.
@@ -79,9 +80,19 @@ def check_document_of(document: Document, topology_text: str) -> None:
         file = Path("config.toml")
         file.write_text(document_text(checked), encoding="utf-8")
         try:
-            load_settings(file)
+            return load_settings(file)
         except ConfigError as error:
             raise ConfigError(str(error).removeprefix(f"{file}: ")) from None
+
+
+def leaves_out_address(settings: NodeSettings, node: TopologyNode) -> bool:
+    """Whether the node listens nowhere where its neighbours, which dial its address in the topology, could come out."""
+    address = node.address
+    if address is None:
+        return False
+    is_local = address.host == "localhost" or is_loopback(address.host)
+    listens = (where for where in settings.listen_tls if where.port == address.port)
+    return not any(is_local or not (where.host == "localhost" or is_loopback(where.host)) for where in listens)
 
 
 def _check(file: str, added: Document) -> None:

@@ -21,6 +21,7 @@ from holdfast.errors import ConfigError
 from holdfast.fleet import authority as ca
 from holdfast.fleet import private_files
 from holdfast.fleet.provision import PROVISION_BYTES_MAX, Provision, authority_in, unseal
+from holdfast.node import users_file
 from holdfast.node.config import load_settings
 from holdfast.schema import is_whole_within
 
@@ -259,6 +260,8 @@ class SiteDirectory:
         try:
             with chdir(self.path):
                 settings = load_settings(Path(new.name))
+                if settings.users_file is not None:
+                    users_file.read(settings.users_file)
             if settings.core.name != provision.node:
                 raise ConfigError(f"it is for node {settings.core.name!r}, and this site is {provision.node!r}")
         except ConfigError as error:

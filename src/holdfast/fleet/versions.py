@@ -12,7 +12,7 @@ from holdfast.errors import ConfigError, HoldfastError
 from holdfast.fleet import private_files
 from holdfast.fleet.directory import TOPOLOGY_BYTES_MAX, FleetDirectory, check_topology, config_name, topology_name
 from holdfast.fleet.register import Register, Site
-from holdfast.fleet.rendering import Document, check_document_of, config_text, node_document
+from holdfast.fleet.rendering import Document, config_text, leaves_out_address, node_document, settings_of
 from holdfast.node.toml import read_toml
 from holdfast.routing.topology import Topology, topology_of
 
@@ -22,12 +22,14 @@ KEPT_VERSIONS: Final = 50
 
 class Pushed(NamedTuple):
     """`version`: the current one. `changed`: the nodes whose configuration differs from the previous version; `joined`
-    and `left`: nodes that were added to the topology or removed from it."""
+    and `left`: nodes that were added to the topology or removed from it. `warnings`: lines about what is allowed, and
+    probably a mistake."""
 
     version: int
     changed: list[str]
     joined: list[str]
     left: list[str]
+    warnings: list[str]
 
 
 def push(fleet: FleetDirectory) -> Pushed:
@@ -36,7 +38,7 @@ def push(fleet: FleetDirectory) -> Pushed:
     topology = fleet.topology()
     check_topology(topology, str(fleet.topology_file))
     text = private_files.read(fleet.topology_file, "the topology", TOPOLOGY_BYTES_MAX).decode()
-    documents = _documents(fleet, topology, text)
+    documents, warnings = _documents(fleet, topology, text)
     with fleet.changing() as register:
         files = {config_name(topology, name): (name, document) for name, document in documents.items()}
         before = fleet.topology_of(register) if register.version else None
@@ -45,7 +47,7 @@ def push(fleet: FleetDirectory) -> Pushed:
         joined = [] if before is None else [name for name in documents if name not in known]
         left = sorted(known - documents.keys())
         if not changed and not left:
-            return Pushed(register.version, [], [], [])
+            return Pushed(register.version, [], [], [], warnings)
         version = _next(fleet)
         _write(
             fleet.version_files(version),
@@ -53,7 +55,7 @@ def push(fleet: FleetDirectory) -> Pushed:
             {file: config_text(document, name, version) for file, (name, document) in files.items()},
         )
         _take(fleet, register, topology, version)
-        return Pushed(version, changed, joined, left)
+        return Pushed(version, changed, joined, left, warnings)
 
 
 def roll_back(fleet: FleetDirectory, to: int | None) -> Pushed:
@@ -75,7 +77,7 @@ def roll_back(fleet: FleetDirectory, to: int | None) -> Pushed:
         }
         _write(fleet.version_files(version), text, configs)
         _take(fleet, register, topology, version)
-        return Pushed(version, changed, [], left)
+        return Pushed(version, changed, [], left, [])
 
 
 def versions(fleet: FleetDirectory) -> list[int]:
@@ -83,24 +85,28 @@ def versions(fleet: FleetDirectory) -> list[int]:
     return sorted(int(place.name) for place in fleet.versions.iterdir() if place.name.isdecimal())
 
 
-def _documents(fleet: FleetDirectory, topology: Topology, text: str) -> dict[str, Document]:
-    """The configuration of each node, checked as the node will check it."""
+def _documents(fleet: FleetDirectory, topology: Topology, text: str) -> tuple[dict[str, Document], list[str]]:
+    """The configuration of each node, checked as the node will check it; and warnings."""
     common = _addition(fleet.sites / "common.toml")
     names = {node.name for node in topology.nodes}
     for file in sorted(fleet.sites.glob("*.toml")):
         if file.name != "common.toml" and file.name.removesuffix(".toml") not in names:
             raise ConfigError(f"{file} is for no node of {fleet.topology_file}; remove it, or correct its name")
-    documents = {}
+    documents, warnings = {}, []
     for node in topology.nodes:
         own = [] if "/" in node.name else _addition(fleet.sites / f"{node.name}.toml")
         document = node_document(topology, topology_name(text), node, [*common, *own])
+        files = " and ".join(file for file, _ in [*common, *own]) or str(fleet.topology_file)
+        where = f"node {node.name!r} ({files})"
         try:
-            check_document_of(document, text)
+            settings = settings_of(document, text)
         except ConfigError as error:
-            where = " and ".join(file for file, _ in [*common, *own]) or str(fleet.topology_file)
-            raise ConfigError(f"node {node.name!r} ({where}): {error}") from None
+            raise ConfigError(f"{where}: {error}") from None
+        if leaves_out_address(settings, node):
+            what = f"node listen leaves out its address in the topology, amqps://{node.address}, which neighbours dial"
+            warnings.append(f"{where}: {what}; add it, unless a router leads from there to another port")
         documents[node.name] = document
-    return documents
+    return documents, warnings
 
 
 def _addition(file: Path) -> list[tuple[str, Document]]:

@@ -95,7 +95,7 @@ class Dispatch:
             elif isinstance(event, amqp.ConnectionClosed):
                 peer.closed(event.error)
             elif isinstance(event, amqp.ProtocolFailed):
-                peer.log("WARNING", f"connection closed: {event.error.text}")
+                peer.log("WARNING", f"{_named(peer)}connection closed: {event.error.text}")
                 peer.failed(event.error)
                 if peer.audit is not None:
                     peer.audit.failed(peer, event.error)
@@ -115,3 +115,10 @@ class Dispatch:
             link.gone(event.unsettled)
             self._links.drains.pop(link, None)
         peer.touch()
+
+
+def _named(peer: Peer) -> str:
+    """What the operator calls it, before it has said its own name."""
+    if peer.remote is not None:
+        return f"remote {peer.remote.name}: "
+    return "" if peer.neighbour is None else f"neighbour {peer.neighbour.name}: "

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
+from holdfast.access.actions import NODE
 from holdfast.amqp.connection import Delivery, DeliveryPart, Receiver, Sender
 from holdfast.amqp.message.message import Message
 from holdfast.amqp.wire import conditions
@@ -219,7 +220,7 @@ class RequestLink(Ingress, Requesting):
         malformed = _malformed(told, message)
         answer = malformed or management.carry_out(who, self.peer.host, kind, operation, name, arguments)
         if self.peer.audit is not None and isinstance(answer, Answer) and answer.status == FORBIDDEN:
-            self.peer.audit.refused(self.peer, f"{kind} {operation}", name)
+            self.peer.audit.refused(self.peer, f"{kind} {operation}", name or NODE)
         asked.log_line = management.log_line(kind, operation, name, arguments)
         if self.waiting and self.waiting[0] is delivery:
             self.serving = asked

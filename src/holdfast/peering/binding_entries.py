@@ -8,7 +8,7 @@ are within the bounds of federation, whatever the file says and was stored.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from holdfast.errors import ConfigError
 from holdfast.federation import stored
@@ -17,6 +17,11 @@ from holdfast.federation.settings import Entry, Tally, check_entries, fault_with
 from holdfast.settings.node import NodeConfig
 from holdfast.state.tables import Tables
 from holdfast.state.turns import Turns
+
+NO_NEIGHBOUR: Final = "no neighbour"
+"""Of an entry: there is no neighbour or remote of that name now."""
+LEFT_OUT: Final = "left out"
+"""It exceeds a bound together with those of the file, or cannot be with a remote."""
 
 Permits = Callable[[str, str], bool]
 """Whether the neighbour may receive the messages of the topic."""
@@ -81,10 +86,17 @@ class BindingEntries:
         """Entries that requests created and that do not apply because of what is in the file, with the reason."""
         return self._own(self._config).left_out
 
+    @property
+    def idle(self) -> list[tuple[Entry, str]]:
+        """Entries that requests created and that do not apply, each with the word for it in lists. Not those in whose
+        place that of the file applies."""
+        left_out, known = self.left_out, _known(self._config)
+        alone = (entry for entry in self.created.values() if entry.neighbour not in known)
+        return [(entry, NO_NEIGHBOUR) for entry in alone] + [(self.created[pair], LEFT_OUT) for pair in left_out]
+
     def _own(self, config: NodeConfig) -> Own:
         configured = {_pair(entry) for entry in config.federation}
-        remotes = {remote.name for remote in config.remotes}
-        known = remotes.union(neighbour.name for neighbour in config.neighbours)
+        remotes, known = {remote.name for remote in config.remotes}, _known(config)
         tally = Tally(config.federation)
         entries, left_out = list(config.federation), {}
         for pair, entry in self.created.items():
@@ -137,10 +149,15 @@ class BindingEntries:
         present = next((one for one in own.entries if _pair(one) == pair), None)
         if present == entry:
             return False
-        if present is not None or pair in own.left_out:
-            raise ConfigError(f"topic {entry.topic!r} goes to {entry.neighbour!r} in another way; remove that first")
-        neighbours = {neighbour.name for neighbour in config.neighbours}
-        check_entries((*own.entries, entry), config.name, neighbours, {remote.name for remote in config.remotes})
+        neighbours, remotes = ({each.name for each in those} for those in (config.neighbours, config.remotes))
+        if (fault := fault_with_remote(entry, remotes)) is not None:
+            raise ConfigError(fault)
+        present = present or (self.created[pair] if pair in own.left_out else None)
+        if present is not None:
+            what = f"topic {entry.topic!r} is federated with {entry.neighbour!r} in another way"
+            advice = "change the configuration file" if present in config.federation else "remove that first"
+            raise ConfigError(f"{what}, direction {present.direction} and mode {present.mode}; {advice}")
+        check_entries((*own.entries, entry), config.name, neighbours, remotes)
         self.created[pair] = entry
         self._put(entry)
         return True
@@ -186,6 +203,11 @@ class BindingEntries:
         turn.batch.puts.pop(place, None)
         turn.batch.deletes[:] = [each for each in turn.batch.deletes if each != place]
         return place
+
+
+def _known(config: NodeConfig) -> set[str]:
+    """The names of neighbours and remotes."""
+    return {each.name for each in config.neighbours}.union(each.name for each in config.remotes)
 
 
 def _pair(entry: Entry) -> Pair:

@@ -25,34 +25,38 @@ PATTERNS_TOLD: Final = 200
 
 def status(control: BindingControl) -> dict[str, Any]:
     """The parts `federation` and `federated_by` of the node's status; nothing without federation."""
-    if control.federation is None:
+    told = rows(control)
+    if control.federation is None and not told:
         return {}
-    return {"federation": rows(control), "federated_by": _followers(control.federation)}
+    return {"federation": told, "federated_by": _followers(control.federation)}
 
 
 def rows(control: BindingControl) -> list[dict[str, Any]]:
-    """A row for each entry, in their order."""
+    """A row for each entry, in their order; behind them those that requests created and that do not apply."""
+    found = None if control.federation is None else _Found(control.federation)
+    return [row(control, entry, idle, found) for entry, idle in listed(control)]
+
+
+def listed(control: BindingControl) -> list[tuple[Entry, str | None]]:
+    """All entries; with the state of one that does not apply."""
+    return [*((entry, None) for entry in control.entries), *control.made.idle]
+
+
+def row(control: BindingControl, entry: Entry, idle: str | None, found: "_Found | None" = None) -> dict[str, Any]:
+    """`idle`: its state if it does not apply. `found`: what was found for other entries of the answer."""
     federation = control.federation
-    if federation is None:
-        return []
-    found = _Found(federation)
-    return [row(control, federation, entry, found) for entry in control.entries]
-
-
-def row(control: BindingControl, federation: Federation, entry: Entry, found: "_Found | None" = None) -> dict[str, Any]:
-    """`found`: what was found for other entries of the answer."""
-    found = found or _Found(federation)
     told: dict[str, Any] = {
         "topic": entry.topic,
         "neighbour": entry.neighbour,
         "direction": entry.direction,
         "mode": entry.mode,
-        "state": _state(control, federation, entry),
+        "state": idle or _state(control, federation, entry),
         "configured": control.made.is_configured(entry),
         "asked": entry.asked,
     }
-    if entry.mode != DYNAMIC or not entry.goes:
+    if entry.mode != DYNAMIC or not entry.goes or idle is not None or federation is None:
         return told | {"patterns": list(entry.patterns), "origins": Ulong(0), "rows": Ulong(0), "bindings": []}
+    found = found or _Found(federation)
     origins, count = 0, 0
     patterns: dict[str, set[str]] = {}
     for key in found.behind(entry):
@@ -108,10 +112,10 @@ class _Found:
         return firsts
 
 
-def _state(control: BindingControl, federation: Federation, entry: Entry) -> str:
+def _state(control: BindingControl, federation: Federation | None, entry: Entry) -> str:
     """`up`; `asked`: the neighbour is asked to forward the topic, and does not; `plain`: the neighbour's version knows
     no federation; `down`: there is no session."""
-    neighbour = federation.neighbours.get(entry.neighbour)
+    neighbour = None if federation is None else federation.neighbours.get(entry.neighbour)
     if neighbour is not None:
         return "up" if not entry.comes or neighbour.modes.get(entry.topic) == entry.mode else "asked"
     if control.remote_is_up(entry.neighbour):
@@ -119,11 +123,11 @@ def _state(control: BindingControl, federation: Federation, entry: Entry) -> str
     return "plain" if control.is_up(entry.neighbour) else "down"
 
 
-def _followers(federation: Federation) -> list[dict[str, Any]]:
+def _followers(federation: Federation | None) -> list[dict[str, Any]]:
     """The topics that neighbours forward to this node, for which they get the bindings of this node and of nodes behind
     it."""
     found = []
-    for name, neighbour in federation.neighbours.items():
+    for name, neighbour in federation.neighbours.items() if federation is not None else ():
         sets = Counter(key.topic for key in neighbour.serving.followers)
         found += [
             {"topic": topic, "neighbour": name, "mode": mode, "sets": Ulong(sets[topic])}

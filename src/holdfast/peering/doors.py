@@ -47,6 +47,7 @@ from holdfast.settings.remotes import RemoteConfig
 
 RULES_CHANGED: Final = "closed: what its user may do has changed; log in again"
 LOGGED_OUT: Final = "closed: its user was removed, or has another password; log in again"
+USERS_BEGAN: Final = "closed: the node has users now; log in as one of them"
 
 
 class Session(Protocol):
@@ -253,7 +254,7 @@ class Doors:
             if peer.dialled:
                 continue
             if not had_users and self._accounts.has_users:
-                log_out(peer, LOGGED_OUT)
+                log_out(peer, USERS_BEGAN)
             elif peer.neighbour is None and any(differs(peer.who, host) for host in _hosts_of(peer)):
                 log_out(peer, RULES_CHANGED)
         return leaving
@@ -266,7 +267,7 @@ class Doors:
 
     def log_out(self, peer: Peer, why: str) -> None:
         """Closes the connection of a user who may not use it any more. Idempotent."""
-        if peer.why_closed in (LOGGED_OUT, RULES_CHANGED):
+        if peer.why_closed in (LOGGED_OUT, RULES_CHANGED, USERS_BEGAN):
             return
         peer.log("INFO", f"connection {why}")
         if not peer.amqp.usable:

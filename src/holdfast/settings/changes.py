@@ -46,11 +46,14 @@ def _of_subscription(item: Any) -> str:
 
 _Items = Callable[[NodeConfig], Iterable[Any]]
 
+QUEUE: Final = "queue"
+"""How an existing queue changes is told by who changes it: requests may have changed it since."""
+
 LISTS: Final[tuple[tuple[str, _Items, _Name], ...]] = (
     ("user", lambda config: config.users, _of_host),
     ("group", lambda config: config.access.groups, _of_host),
     ("access", lambda config: config.access.rules, _of_host),
-    ("queue", lambda config: config.queues, _of_host),
+    (QUEUE, lambda config: config.queues, _of_host),
     ("subscription", lambda config: config.subscriptions, _of_subscription),
     ("link", lambda config: config.links, _of_host),
     ("neighbour", lambda config: config.neighbours, _of_node),
@@ -163,7 +166,7 @@ def _differences(what: str, before: Iterable[Any], after: Iterable[Any], name: _
     for key, item in new.items():
         if key not in old:
             yield f"{what} {key} added"
-        elif item != old[key]:
+        elif item != old[key] and what != QUEUE:
             yield f"{what} {key} changed"
     for key in old:
         if key not in new:

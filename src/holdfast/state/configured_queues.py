@@ -7,7 +7,7 @@ start; a queue that was removed from the file stays.
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from holdfast.broker.entries.host_names import shown
 from holdfast.broker.queue import Queue
@@ -15,6 +15,15 @@ from holdfast.peers.link_tables import LinkTables
 from holdfast.settings.queues import QueueConfig
 from holdfast.state.catalog import Catalog, TooManyQueues, check_topic, names_topic
 from holdfast.state.queue_records import LIVE_KEYS, told_fields
+
+
+class Settled(NamedTuple):
+    """`queues`: the settings that queues get now; `changed`: what that changes of those that exist; `restart`: the keys
+    that wait for a restart."""
+
+    queues: tuple[QueueConfig, ...]
+    changed: list[str]
+    restart: list[str]
 
 
 class ConfiguredQueues:
@@ -57,17 +66,21 @@ class ConfiguredQueues:
         for config in new:
             catalog.create(config)
 
-    def settled(self, wanted: Iterable[QueueConfig]) -> tuple[tuple[QueueConfig, ...], list[str]]:
-        """The settings that these queues, which exist, get now, and the keys that wait for a restart."""
-        catalog, settled, restart = self._catalog, [], []
+    def settled(self, wanted: Iterable[QueueConfig]) -> Settled:
+        """What becomes of these queues, which exist."""
+        catalog, settled, changed, restart = self._catalog, [], [], []
         for config in wanted:
             if config == catalog.told.get(config.key):
                 settled.append(config)
                 continue
-            holds, waits = _now(config, catalog.queues[config.key].config)
+            found, what = catalog.queues[config.key].config, f"queue {shown(config.vhost, config.name)}"
+            holds, waits = _now(config, found)
             settled.append(holds)
-            restart += [f"queue {shown(config.vhost, config.name)} {key}" for key in waits]
-        return tuple(settled), restart
+            differ = [f"{key} {_told(holds, key)}" for key in LIVE_KEYS if getattr(holds, key) != getattr(found, key)]
+            if differ:
+                changed.append(f"{what} changed: {', '.join(differ)}")
+            restart += [f"{what} {key}" for key in waits]
+        return Settled(tuple(settled), changed, restart)
 
     def take_up(self, settled: Iterable[QueueConfig]) -> None:
         """Applies these settings, which the file has from now on."""
@@ -79,6 +92,11 @@ class ConfiguredQueues:
                 catalog.change(queue, config)
                 for link in self._links.producers_of(queue):  # waiting messages may enter, or are refused
                     link.refill()
+
+
+def _told(config: QueueConfig, key: str) -> str:
+    value = getattr(config, key)
+    return "none" if value is None else str(value)
 
 
 def _now(wanted: QueueConfig, found: Any) -> tuple[QueueConfig, list[str]]:

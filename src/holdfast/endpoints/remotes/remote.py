@@ -101,6 +101,8 @@ class Remote:
         self._parts.outbox.put(events.Connect(neighbour=self.name))
 
     def connect_failed(self, reason: str) -> None:
+        if not self.dialling:  # a dial of the settings before the last change was given up
+            return
         self.dialling = False
         if self.peer is None:
             self._wait(reason)

@@ -47,14 +47,13 @@ class FederationOperations:
         """The rows of QUERY."""
         return (EntityType(FEDERATION, FEDERATION_ATTRIBUTES, self._keys, self._row),)
 
-    def _keys(self, host: str, after: str) -> list[Entry]:
-        entries = self._control.entries if host == DEFAULT_HOST else ()
-        return sorted((entry for entry in entries if _named(entry) > after), key=_named)
+    def _keys(self, host: str, after: str) -> list[tuple[Entry, str | None]]:
+        entries = binding_status.listed(self._control) if host == DEFAULT_HOST else ()
+        return sorted((each for each in entries if _named(each[0]) > after), key=lambda each: _named(each[0]))
 
-    def _row(self, entry: Entry) -> dict[str, Any]:
-        federation = self._control.federation
-        told = {} if federation is None else binding_status.row(self._control, federation, entry)
-        return {"name": _named(entry), "identity": _named(entry), **told}
+    def _row(self, each: tuple[Entry, str | None]) -> dict[str, Any]:
+        name = _named(each[0])
+        return {"name": name, "identity": name, **binding_status.row(self._control, *each)}
 
     def query(self, host: str, name: str, arguments: dict[str, Any]) -> Answer:
         _check_host(host)

@@ -37,7 +37,7 @@ from holdfast.peers.link_tables import LinkTables
 from holdfast.queue_links.links import QueueLinks
 from holdfast.schema import COUNT, Keys, Kind
 from holdfast.settings.queues import QUEUE_KEYS, QueueConfig
-from holdfast.state.catalog import WAITING, Catalog
+from holdfast.state.catalog import OWN_QUEUES, WAITING, Catalog
 from holdfast.state.queue_records import CONFIG_FIELDS, LIVE_KEYS, told_fields
 from holdfast.state.turns import Turns
 
@@ -182,8 +182,8 @@ class QueueOperations:
         """Changes bounds, and what happens at them. A queue that holds more than its new bound keeps its messages, and
         accepts none until it holds less."""
         _check_settings(arguments, LIVE_KEYS)
-        queue = queue_of(self._catalog, host, name)
-        if queue.kind not in (QueueKind.ORDINARY, QueueKind.TOPIC):
+        queue = None if name in OWN_QUEUES else queue_of(self._catalog, host, name)  # its own may be made later
+        if queue is None or queue.kind not in (QueueKind.ORDINARY, QueueKind.TOPIC):
             raise Refused(409, f"queue {name!r} belongs to the node, whose configuration bounds it")
         config = QueueConfig(name=name, vhost=host, **told_fields(queue.config) | arguments)
         try:
@@ -198,10 +198,10 @@ class QueueOperations:
         return Answer(200, "OK", {**self._status.of(queue), "changed": changed}, stored=True)
 
     def delete(self, host: str, name: str, arguments: dict[str, Any]) -> Answer | Later:
-        queue = queue_of(self._catalog, host, name)
-        if queue.in_transit:
+        queue = None if name in OWN_QUEUES else queue_of(self._catalog, host, name)
+        if queue is not None and queue.in_transit:
             return self._delete_for_departed(queue, arguments)
-        if queue.kind not in (QueueKind.ORDINARY, QueueKind.TOPIC, QueueKind.REMOTE):
+        if queue is None or queue.kind not in (QueueKind.ORDINARY, QueueKind.TOPIC, QueueKind.REMOTE):
             raise Refused(409, f"queue {name!r} belongs to the node")
         if isinstance(queue, Topic) and queue.listeners:
             raise Refused(409, f"topic {name!r} has subscriptions that are not durable: {len(queue.listeners)}")

@@ -197,9 +197,10 @@ class Warnings:
                 away += 1
                 if away <= AWAY_MAX:
                     yield f"{SESSION} {name}", self._away(neighbour)
-            if self._incidents.is_contested(name):
-                text = "two nodes with different stores use this name: stop one, or give it a name of its own"
-                yield f"name {name}", f"neighbour {name}: {text}"
+            contested_at = self._incidents.contested_at(name)
+            if contested_at is not None:
+                text = f"two nodes with different stores use this name, last at {self._time_of(contested_at)}"
+                yield f"name {name}", f"neighbour {name}: {text}: stop one, or give it a name of its own"
             shared = self._incidents.why_shared(name)
             if shared is not None:
                 advice = "stop the copy, or give it a store of its own (`holdfast store restore`)"
@@ -220,11 +221,14 @@ class Warnings:
         if away > AWAY_MAX:
             yield "away", f"{away - AWAY_MAX} more neighbours that dial this node are away: see sessions"
 
+    def _time_of(self, at: float) -> str:
+        """That moment of the clock, for a person."""
+        return iso8601(self._clock.wall_ms - int((self._clock.now - at) * 1000))
+
     def _away(self, neighbour: Neighbour) -> str:
         """The line about a neighbour that dials this node: the problem can only be solved there, or on the link."""
         if neighbour.established_count:
-            since_ms = self._clock.wall_ms - int((self._clock.now - neighbour.away_since) * 1000)
-            what = f"away since {iso8601(since_ms)} ({neighbour.ended})"
+            what = f"away since {self._time_of(neighbour.away_since)} ({neighbour.ended})"
         else:
             what = "it has not connected since this node started"
             what += f" ({neighbour.reason})" if neighbour.reason else ""

@@ -9,6 +9,7 @@ import logging
 import os
 import ssl
 from collections.abc import Callable
+from hashlib import blake2b
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -30,17 +31,24 @@ CIPHERS: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"
 
 _log = logging.getLogger(__name__)
 _State = tuple[tuple[int, int, int] | None, ...]
+_Content = tuple[bytes | None, ...]
+"""A hash of each file; that of revocations is not among them, because it is dated anew each time that it is made."""
 
 
 class Made(NamedTuple):
     """The contexts that files of that state make, None for a side that is not needed, and the certificates that they
-    revoke."""
+    revoke. `content`: what distinguishes it from what other files make."""
 
     files: TlsFiles
     state: _State
+    content: _Content
     server: ssl.SSLContext | None
     client: ssl.SSLContext | None
     revoked: frozenset[Issued]
+
+    def differs(self, other: "Made") -> bool:
+        """Whether the files say something else, and have not only been written again."""
+        return (self.content, self.revoked) != (other.content, other.revoked)
 
 
 class Certificates:
@@ -100,13 +108,20 @@ class Certificates:
         if made.files is not used.files:
             return
         self._used = made
-        if made.state != used.state:
+        if made.differs(used):
             _log.info("TLS: the certificates have changed; new connections use them")
             self.changed()
 
     def have_changed(self) -> bool:
-        """Whether the files are others than those whose contents are used. It may be called in any thread."""
-        return _state_of(self._used.files) != self._used.state
+        """Whether the files say something else than what is used. It may be called in any thread."""
+        used = self._used
+        if _state_of(used.files) == used.state:
+            return False
+        try:
+            revoked = _revoked_by(used.files)
+        except ConfigError:
+            return True
+        return (_content_of(used.files), revoked) != (used.content, used.revoked)
 
     def prepare(self, files: TlsFiles, *, dials: bool) -> Callable[[], None]:
         """Reads those files, which may be others than before; what it returns has new connections use them. Raises
@@ -134,10 +149,15 @@ def certificates_of(settings: NodeSettings) -> Certificates | None:
 
 def _made(files: TlsFiles, *, serves: bool, dials: bool) -> Made:
     """What the files make for the sides that are needed. ConfigError."""
-    state = _state_of(files)  # first: what changes while they are read is seen at the next look
-    revoked = frozenset[Issued]() if files.revoked is None else read_revoked(files.revoked)
+    state, content = _state_of(files), _content_of(files)  # first: what changes meanwhile is seen at the next look
+    revoked = _revoked_by(files)
     server, client = _server_context(files) if serves else None, _client_context(files) if dials else None
-    return Made(files, state, server, client, revoked)
+    return Made(files, state, content, server, client, revoked)
+
+
+def _revoked_by(files: TlsFiles) -> frozenset[Issued]:
+    """ConfigError."""
+    return frozenset() if files.revoked is None else read_revoked(files.revoked)
 
 
 def _is_full(context: ssl.SSLContext | None) -> bool:
@@ -146,6 +166,17 @@ def _is_full(context: ssl.SSLContext | None) -> bool:
 
 def _state_of(files: TlsFiles) -> _State:
     return tuple(_stamp(path) for _, path in files.named)
+
+
+def _content_of(files: TlsFiles) -> _Content:
+    return tuple(_hash(path) for _, path in files.named if path != files.revoked)
+
+
+def _hash(path: Path) -> bytes | None:
+    try:
+        return blake2b(path.read_bytes()).digest()
+    except OSError:
+        return None
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:
