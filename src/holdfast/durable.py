@@ -4,6 +4,7 @@ Rules of this file: a file may be gone after a power loss if its directory was n
 renamed.
 """
 
+import errno
 import fcntl
 import os
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from uuid import uuid4
 
-__all__ = ["changing", "owner_for", "owner_of", "replace_file", "sync_directories", "sync_file"]
+__all__ = ["changing", "check_replaceable", "owner_for", "owner_of", "replace_file", "sync_directories", "sync_file"]
 
 
 def sync_file(place: Path) -> None:
@@ -35,9 +36,16 @@ def sync_directories(lowest: Path, count: int | None = None) -> None:
             break
 
 
+def check_replaceable(path: Path) -> None:
+    """OSError where `path` is a device, a pipe or a socket, which a file must not take the place of (/dev/stdout)."""
+    if path.exists() and not path.is_file() and not path.is_dir():  # a directory is refused by the system
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
+
+
 def replace_file(path: Path, data: bytes, mode: int, owner: tuple[int, int] | None) -> None:
     """Puts a file with that content in the place of `path`, on disk: a reader sees the old or the new file. `owner`:
     its user and group, as a node that reads it may run as another user; None: those of this process. OSError."""
+    check_replaceable(path)
     new = path.with_name(f".{path.name}.{uuid4().hex}.new")  # never what a process that died left behind
     descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
     try:

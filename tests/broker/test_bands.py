@@ -55,3 +55,10 @@ def test_a_band_is_never_empty() -> None:
 def test_what_is_no_band_is_refused(low: float, normal: float, quiet_s: float, key: str) -> None:
     with pytest.raises(ConfigError, match=f"queue 'work'.*{key}"):
         check_bands("queue 'work'", low, normal, quiet_s)
+
+
+def test_the_value_that_is_wrong_is_named_alone() -> None:
+    with pytest.raises(ConfigError, match=r"^invalid value 0 for queue .work. room_low; expected a number above 0"):
+        check_bands("queue 'work'", 0.0, 1.0, 600.0)
+    with pytest.raises(ConfigError, match=r"^invalid values 1 and 0.5 for queue .work. room_low and room_normal"):
+        check_bands("queue 'work'", 1.0, 0.5, 600.0)

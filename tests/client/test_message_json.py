@@ -1,6 +1,7 @@
 """Messages as lines of JSON: what is printed is sent as the same message, whatever is in it."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -338,3 +339,20 @@ async def test_an_export_that_cannot_be_is_said_in_a_line_and_leaves_no_file(nod
         await (await connection.sender("q")).send(b"x")
     ended = await run_holdfast("messages", "export", "q", str(tmp_path / "f"), "--selector", "a >", "--url", node.url)
     assert ended.code == 1 and files_in(tmp_path) == []
+    os.mkfifo(tmp_path / "pipe")
+    ended = await run_holdfast("messages", "export", "q", str(tmp_path / "pipe"), "--url", node.url)
+    assert ended.code == 1 and "pipe cannot be written (not a regular file); give another FILE" in ended.stderr
+    assert (tmp_path / "pipe").is_fifo() and files_in(tmp_path) == []
+
+
+async def test_an_export_replaces_a_file_that_is_there_if_it_succeeds(node: NodeProcess, tmp_path: Path) -> None:
+    async with await connect(node.url) as connection:
+        await (await connection.sender("q")).send(b"x")
+    file, link = tmp_path / "f", tmp_path / "link"
+    file.write_text("before")
+    link.symlink_to(file)
+    run = ("messages", "export", "q", str(link), "--url", node.url)
+    assert (await run_holdfast(*run, "--selector", "a >")).code == 1 and file.read_text() == "before"
+    assert (await run_holdfast(*run)).code == 0
+    assert json.loads(file.read_text())["body"] == "x"
+    assert link.is_symlink() and sorted(files_in(tmp_path)) == ["f", "link"]

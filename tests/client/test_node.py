@@ -333,7 +333,7 @@ async def test_what_is_queued_for_a_node_that_left_becomes_dead_letters(tmp_path
         at = ("--url", node.url)
         assert (await run_holdfast("send", "work@gone", "--count", "3", *at)).code == 0
         deleted = await run_holdfast("queue", "delete", "@gone", *at)
-        assert deleted.code == 0 and "3 messages are dead letters now, 3 tombstones stay" in deleted.stdout
+        assert deleted.code == 0 and "3 messages dead-lettered, 3 tombstones kept" in deleted.stdout
         await await_left(node, "$dead-letters", 3)
         given_up = await run_holdfast("queue", "delete", "@gone", "--tombstones", "--json", *at)
         assert json.loads(given_up.stdout) == {"dead_lettered": 0, "tombstones": 0}

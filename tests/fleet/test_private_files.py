@@ -80,3 +80,11 @@ def test_what_a_killed_process_left_stops_no_later_one(tmp_path: Path, monkeypat
     assert len(list(tmp_path.iterdir())) == 1
     write(tmp_path / "token", b"another", PRIVATE)
     assert (tmp_path / "token").read_bytes() == b"another"
+
+
+def test_a_pipe_or_a_device_is_not_replaced(tmp_path: Path) -> None:
+    """As `--out /dev/stdout` names one: by root, the machine would have a file there ever after."""
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OSError, match="not a regular file"):
+        write(tmp_path / "pipe", b"x")
+    assert (tmp_path / "pipe").is_fifo() and list(tmp_path.iterdir()) == [tmp_path / "pipe"]

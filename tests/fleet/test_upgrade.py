@@ -104,6 +104,18 @@ def test_a_version_is_installed_beside_the_one_before_and_taken_back(
     }
 
 
+def test_an_upgrade_says_what_it_does_and_what_is_current(fleet: Fleet, key: AuthorityKey, tmp_path: Path) -> None:
+    told: list[str] = []
+    versions = Versions(tmp_path / "prefix", told.append)
+    file = bundle(fleet, tmp_path, "1.0")
+    with pytest.raises(HoldfastError) as failed:
+        versions.upgrade(file, key, reload_by("--restart", "false"))
+    name = versions.name()
+    assert name is not None and name.startswith("1.0-")
+    assert str(failed.value).endswith(f"; {versions.current} is {name}: there is no version to go back to")
+    assert told == [f"pip installs {name}", f"{name} is current; false restarts the node"]
+
+
 def test_what_the_node_may_still_run_stays(
     fleet: Fleet, key: AuthorityKey, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

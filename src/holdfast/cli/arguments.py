@@ -17,6 +17,8 @@ DEFAULT_URL: Final = "amqp://127.0.0.1:5672"
 
 NEAR: Final = 0.8
 """How similar an option in the wrong place has to be to one that is known there."""
+ALIKE: Final = 0.7
+"""How similar an unknown option has to be to one that is suggested: every verb has many short ones."""
 NONE: Final = "none"
 """As an option: no limit."""
 
@@ -86,7 +88,7 @@ class Parser(argparse.ArgumentParser):
             for name in action.option_strings
             if action.help is not argparse.SUPPRESS and name.startswith("--")
         ]
-        self.error(f"unknown option {option}; expected one that --help lists{_meant(option, known)}")
+        self.error(f"unknown option {option}; expected one that --help lists{_meant(option, known, ALIKE)}")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is None or value in action.choices:
@@ -114,21 +116,24 @@ class Parser(argparse.ArgumentParser):
 def _meant(given: str, known: Iterable[str], cutoff: float = 0.6) -> str:
     import difflib  # a node never needs it
 
-    near = difflib.get_close_matches(given, list(known), n=1, cutoff=cutoff)
-    return f"; did you mean {near[0]}?" if near else ""
+    names = {name.removeprefix("--"): name for name in known}  # two short options are not alike for their dashes
+    near = difflib.get_close_matches(given.removeprefix("--"), names, n=1, cutoff=cutoff)
+    return f"; did you mean {names[near[0]]}?" if near else ""
 
 
-def number_of(low: float, high: float, what: str, kind: type = int) -> Callable[[str], float]:
-    """An argparse type: a number within [low, high], in the unit that `what` names."""
+def number_of(low: float, high: float, what: str, kind: type = int, *, above: bool = False) -> Callable[[str], float]:
+    """An argparse type: a number within [low, high], in the unit that `what` names; `above`: not `low` itself."""
 
     def parse(text: str) -> float:
         try:
             value = kind(text)
         except ValueError:
             value = None
-        if value is None or not low <= value <= high:
-            least = f"at least {_plain(low)}" if high > 1e15 else f"{_plain(low)} to {_plain(high)}"
-            raise argparse.ArgumentTypeError(f"invalid value {text!r}; expected {what}, {least}")
+        if value is None or not low <= value <= high or (above and value == low):
+            within = f"at least {_plain(low)}" if high > 1e15 else f"{_plain(low)} to {_plain(high)}"
+            if above:
+                within = f"above {_plain(low)} and up to {_plain(high)}"
+            raise argparse.ArgumentTypeError(f"invalid value {text!r}; expected {what}, {within}")
         return float(value) if kind is float else int(value)
 
     return parse
@@ -154,7 +159,9 @@ BYTES: Final = number_of(1, 1 << 62, "a number of bytes")
 SEED: Final = number_of(0, (1 << 63) - 1, "a seed")
 SECONDS: Final = number_of(0, 1e9, "seconds", float)
 YEAR_S: Final = number_of(0, 86_400 * 365, "seconds", float)
-PART: Final = number_of(0, 1, "a share of the whole", float)
+QUIET_S: Final = number_of(0, 86_400 * 365, "seconds", float, above=True)
+PART: Final = number_of(0, 1, "a part of the limits", float, above=True)
+RATE: Final = number_of(0, 1e9, "messages a second", float, above=True)
 TTL_MAX_S: Final = 4_294_967.0
 """AMQP counts milliseconds in 32 bits (§3.2.1)."""
 SIZE: Final = number_of(0, 64 * 1024 * 1024, "a number of bytes")
@@ -212,13 +219,6 @@ def positive_seconds(text: str) -> float:
     value = SECONDS(text)
     if value == 0:
         raise argparse.ArgumentTypeError(f"invalid value {text!r}; expected seconds, above 0")
-    return value
-
-
-def messages_a_second(text: str) -> float:
-    value = number_of(0, 1e9, "messages a second, above 0", float)(text)
-    if value == 0:
-        raise argparse.ArgumentTypeError(f"invalid value {text!r}; expected messages a second, above 0")
     return value
 
 

@@ -8,12 +8,12 @@ from typing import Final
 
 from holdfast.cli.arguments import (
     BYTES,
+    RATE,
     Verbs,
     add_client_options,
     add_verb,
     host_and_port,
     message_arguments,
-    messages_a_second,
     number_of,
     positive_seconds,
     some_text,
@@ -113,7 +113,7 @@ def add(verbs: "Verbs[argparse.ArgumentParser]") -> None:
     )  # fmt: skip
     parser.add_argument(
         "--rate",
-        type=messages_a_second,
+        type=RATE,
         metavar="PER_SECOND",
         help="read at most this many lines a second of each TCP connection (default: no limit)",
     )

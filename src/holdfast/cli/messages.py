@@ -97,7 +97,9 @@ def _add_action(parser: argparse.ArgumentParser, name: str) -> None:
             "--count", type=COUNT, default=ROWS_DEFAULT, metavar="N", help=f"at most N rows (default {ROWS_DEFAULT})"
         )
     elif name == "export":
-        parser.add_argument("file", nargs="?", metavar="FILE", help="the file to write (default: standard output)")
+        parser.add_argument(
+            "file", nargs="?", metavar="FILE", help="the file to write or to replace (default: standard output)"
+        )
         _add_choice(parser, "only messages for which this is true")
         add_client_options(parser, retry_s=0.0)
         parser.set_defaults(run=_run_export)

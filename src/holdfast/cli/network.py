@@ -73,6 +73,7 @@ def _add_topology(verbs: "Verbs[argparse.ArgumentParser]") -> None:
         "--dead-letter", action="store_true", help="what waits here for it becomes dead letters (default: it stays)"
     )
     mail.add_argument("--move-to", metavar="NODE", help="what waits here for it goes to the queues of that node")
+    mail.add_argument("--mail", type=_no_option, help=argparse.SUPPRESS)  # as the request over AMQP names it
     add_json_option(parser)
     add_client_options(parser, retry_s=0.0)
     parser.set_defaults(run=_run_topology_forget)
@@ -136,6 +137,12 @@ def _add_limit(parser: argparse.ArgumentParser) -> None:
         default=5.0,
         metavar="S",
         help="how long the other nodes may take to answer, in seconds (default %(default)g)",
+    )
+
+
+def _no_option(text: str) -> str:
+    raise argparse.ArgumentTypeError(
+        "unknown option; expected --dead-letter or --move-to NODE, or neither: what waits for the node stays"
     )
 
 

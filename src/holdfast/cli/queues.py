@@ -10,6 +10,7 @@ from holdfast.cli.arguments import (
     BYTES,
     COUNT,
     PART,
+    QUIET_S,
     YEAR_S,
     Verbs,
     add_client_options,
@@ -87,11 +88,11 @@ def add(verbs: "Verbs[argparse.ArgumentParser]") -> None:
             for option, which in (("--room-low", "0 to 3"), ("--room-normal", "4")):
                 parser.add_argument(
                     option, type=PART, metavar="PART",
-                    help=f"how much of the limits clients' messages of priority {which} may fill, from 0 to 1 "
-                    "(default: 1, all)",
+                    help=f"how much of the limits clients' messages of priority {which} may fill, above 0 and "
+                    "up to 1 (default: 1, all)",
                 )  # fmt: skip
             parser.add_argument(
-                "--room-quiet", type=YEAR_S, metavar="S",
+                "--room-quiet", type=QUIET_S, metavar="S",
                 help="without a higher priority for so many seconds they may fill all (default: 600)",
             )  # fmt: skip
         if name == "create":

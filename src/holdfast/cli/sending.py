@@ -7,12 +7,12 @@ import argparse
 
 from holdfast.cli.arguments import (
     COUNT,
+    RATE,
     SIZE,
     Verbs,
     add_client_options,
     add_verb,
     message_arguments,
-    messages_a_second,
     positive_seconds,
     some_text,
     time_to_live,
@@ -48,9 +48,7 @@ def add(verbs: "Verbs[argparse.ArgumentParser]") -> None:
     parser.add_argument(
         "--size", type=SIZE, metavar="BYTES", help="bytes in the body of each generated message (default 1024)"
     )
-    parser.add_argument(
-        "--rate", type=messages_a_second, metavar="PER_SECOND", help="send at most this many messages a second"
-    )
+    parser.add_argument("--rate", type=RATE, metavar="PER_SECOND", help="send at most this many messages a second")
     message_arguments(parser)
     parser.add_argument(
         "--delay", type=time_to_live, metavar="S", help="the node delivers each message S seconds after it took it"

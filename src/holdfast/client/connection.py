@@ -4,6 +4,7 @@ Rules of this file: arguments are checked here, links made and waited for; how t
 a break is `Reconnecting`'s (reconnecting.py).
 """
 
+import asyncio
 from random import Random
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -291,19 +292,23 @@ class Connection(Reconnecting, Listed):
     async def close(self) -> None:
         """Waits for the outcomes of all messages, sends all settlements, and ends all links, also if it is cancelled.
 
-        Raises the error of a sender that failed while messages of it were in doubt: nobody knows where they are.
+        Senders end first, so that what an outcome makes the program settle is settled. Raises the error of a sender
+        that failed while messages of it were in doubt: nobody knows where they are.
         """
-        failure = self._abandoned
+        failure: BaseException | None = self._abandoned
         polite = False
         try:
-            for link in list(self._links):
-                if isinstance(link, Sender | Receiver):
-                    try:
-                        await link.close()
-                    except Exception as error:
-                        failure = failure or error
+            for kind in (Sender, Receiver):
+                failed = await self._closed(kind)
+                failure = failure or failed
             polite = True
         finally:
             await self._end(polite=polite)
         if failure is not None:
             raise failure
+
+    async def _closed(self, kind: type[Sender | Receiver]) -> BaseException | None:
+        """Closes all links of that kind at once, as each may need round trips; the first error of one of them."""
+        closing = [link.close() for link in self._links if isinstance(link, kind)]
+        ended = await asyncio.gather(*closing, return_exceptions=True)
+        return next((error for error in ended if error is not None), None)

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 from typing import Final
 
+from holdfast.client.verbs.running import Progress
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.fleet import private_files
 from holdfast.fleet.agent import Agent, reload_by, retry_s
@@ -99,10 +100,13 @@ def agent(args: argparse.Namespace) -> int:
 
 def upgrade(args: argparse.Namespace) -> int:
     """`args`: site, bundle, prefix, restart."""
-    installed = Versions(Path(args.prefix))
-    name = installed.upgrade(
-        Path(args.bundle), SiteDirectory(Path(args.site)).fleets_key(), reload_by("--restart", args.restart)
-    )
+    progress = Progress()
+    installed = Versions(Path(args.prefix), lambda text: progress.show(lambda: text))
+    key, restart = SiteDirectory(Path(args.site)).fleets_key(), reload_by("--restart", args.restart)
+    try:
+        name = installed.upgrade(Path(args.bundle), key, restart)
+    finally:
+        progress.clear()
     say(f"{installed.current} is {name}")
     return 0
 

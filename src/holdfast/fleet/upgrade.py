@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import tempfile
 import venv
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -29,10 +30,12 @@ class Versions:
     """The versions in `prefix`, each in its own environment; `current` is a link to the one that the node runs,
     `previous` to the one that it ran before."""
 
-    def __init__(self, prefix: Path) -> None:
+    def __init__(self, prefix: Path, doing: Callable[[str], None] = lambda text: None) -> None:
+        """`doing` is told what begins now and may take a while."""
         self.prefix = prefix
         self.current = prefix / "current"
         self._previous = prefix / "previous"
+        self._doing = doing
 
     def name(self) -> str | None:
         """The name of the current version."""
@@ -78,6 +81,7 @@ class Versions:
     def _install(self, name: str, wheels: Path) -> None:
         """Makes an environment with only these wheels. It is made at its final path, because its scripts contain the
         path."""
+        self._doing(f"pip installs {name}")
         place = self.prefix / name
         shutil.rmtree(place, ignore_errors=True)  # of an upgrade that was ended
         try:
@@ -95,11 +99,13 @@ class Versions:
 
     def _switch(self, name: str, before: str | None, restart: Reload) -> None:
         _link(self.current, name)
+        if restart.words:
+            self._doing(f"{name} is current; {restart.words[0]} restarts the node")
         try:
             restart.run()
         except HoldfastError as error:
             if before is None:
-                raise
+                raise HoldfastError(f"{error}; {self.current} is {name}: there is no version to go back to") from None
             _link(self.current, before)
             try:
                 restart.run()

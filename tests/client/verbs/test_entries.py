@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 from holdfast.client import Message, Properties, connect
+from holdfast.units import MIB
 from support.process import NodeProcess, run_holdfast
 
 
@@ -76,6 +77,34 @@ async def test_what_a_selector_selects_is_changed(node: NodeProcess) -> None:
         code, _, told = await ended("messages", "delete", "flights", "--selector", "a >")
         assert code == 1 and "invalid selector" in told and len(told.splitlines()) == 1
         assert await ended("dead-letters", "requeue", "--selector", "TRUE") == (0, "", "")
+
+
+async def test_what_no_message_is_to_blame_for_is_said_once(node: NodeProcess) -> None:
+    """A target that cannot be, or one that is full: the next message would be refused as well."""
+    await filled(node, "w", b"a", b"b", b"c")
+    for line, told in (
+        ("messages move w --selector TRUE --to x@none", "messages move: w 1: 't' has no route to 'none'"),
+        ("messages copy w 2 3 --to x@none", "messages copy: w 2: 't' has no route to 'none'"),
+        ("messages move w --selector TRUE --to w", "messages move: w 1: it is in queue 'w' already"),
+        ("messages delete nosuch 1 2", "messages delete: nosuch 1: no queue 'nosuch'"),
+    ):
+        assert await run(node, line, code=1) == f"holdfast {told}\n"
+    await run(node, "queue create small --messages-max 1 --when-full refuse")
+    ended = await run_holdfast("messages", "move", "w", "1", "2", "3", "--to", "small", "--url", node.url)
+    assert (ended.code, ended.stdout) == (1, "w 1 moved to small\n")
+    assert ended.stderr == "holdfast messages move: w 2: queue 'small' is full\n"
+
+
+async def test_a_large_message_keeps_no_other_from_being_copied(node: NodeProcess) -> None:
+    await filled(node, "w", b"a")
+    async with await connect(node.url) as connection:
+        await (await connection.sender("w")).send_parts([bytes(MIB)] * 3)
+    await filled(node, "w", b"c")
+    ended = await run_holdfast("messages", "copy", "w", "--selector", "TRUE", "--to", "x", "--url", node.url)
+    assert (ended.code, ended.stdout) == (1, "w 1 copied to x\nw 3 copied to x\n")
+    assert ended.stderr == (
+        "holdfast messages copy: message 2 of queue 'w' is large, and on disk once; move it, or read it and send it\n"
+    )
 
 
 async def test_dead_letters_go_back_to_their_queue(node: NodeProcess) -> None:

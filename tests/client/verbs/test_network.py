@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from holdfast import __version__
-from holdfast.client.verbs.network import CLEAR, duration, network_lines
+from holdfast.client.verbs.network import CLEAR, _left_text, duration, network_lines
 from holdfast.lines import RED, YELLOW, Painted
 from support.process import NodeProcess, killed_at_the_end, run_holdfast
 
@@ -66,6 +66,13 @@ async def test_a_look_takes_the_place_of_the_one_before_on_a_terminal(node: Node
     finally:
         os.close(ours)
     assert drawn.startswith(CLEAR.encode()) and b"\\u001b" not in drawn and b"node  state" in drawn
+
+
+def test_one_is_no_plural() -> None:
+    left = {"messages": 1, "in_transmission": 0, "dead_letters": 1, "owed": 0, "unknown": []}
+    text = "hub holds 1 message, 0 for other nodes; others hold 0 for it; 1 dead letter left"
+    assert _left_text("hub", left) == text
+    assert _left_text("hub", left | {"messages": 0, "dead_letters": 2}) == "hub is empty; 2 dead letters left"
 
 
 @pytest.mark.parametrize(

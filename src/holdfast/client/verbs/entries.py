@@ -1,7 +1,7 @@
 """`holdfast messages` and `dead-letters`: single messages of a queue, over the node's `$management`.
 
 Rules of this file: a message is changed as it was found a moment before, or not at all; one that cannot be changed does
-not keep the next from it.
+not keep the next from it, unless the fault is not its own.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from holdfast.client.verbs.render import body_bytes, body_fields, plain
 from holdfast.client.verbs.running import complain, connect_as, place_of, refused, run
 from holdfast.columns import table
 from holdfast.entity_types import ENTRY, QUEUE
-from holdfast.errors import ConfigError
+from holdfast.errors import ConfigError, HoldfastError
 from holdfast.lines import json_line, say
 from holdfast.names import DEAD_LETTERS
 
@@ -148,7 +148,7 @@ async def _show(connection: Connection, args: argparse.Namespace) -> None:
 
 
 async def _change(connection: Connection, args: argparse.Namespace) -> int:
-    """Exit code 1 where one of them could not be changed."""
+    """Exit code 1 where one of them could not be changed. It ends at a refusal that others would get as well."""
     if bool(args.sequences) is (args.selector is not None):
         raise ConfigError("give SEQUENCE, one or several, or --selector")
     if args.sequences and (args.after is not None or args.count is not None):
@@ -162,8 +162,14 @@ async def _change(connection: Connection, args: argparse.Namespace) -> int:
                 told = await _named(connection, args.queue, sequence)
                 answer = await connection.manage(args.action.upper(), ENTRY, args.queue, told | more)
             except ManagementError as error:
-                code = refused(args, error)
-                continue
+                code = 1
+                if _is_of(sequence, error):
+                    refused(args, error)
+                    continue
+                complain(args, HoldfastError(f"{args.queue} {sequence}: {error.description or error}"))
+                if args.action == "requeue" and error.code in (404, 409):  # each goes to a queue of its own
+                    continue
+                break
             except RequestInDoubt as error:
                 complain(args, RequestInDoubt(f"{args.queue} {sequence}: {error}"))
                 code = 1
@@ -176,3 +182,9 @@ async def _change(connection: Connection, args: argparse.Namespace) -> int:
         if args.json:
             say(json_line(done))
     return code
+
+
+def _is_of(sequence: int, error: ManagementError) -> bool:
+    """Whether that message alone is refused: then the node names it. Otherwise it is the queue, the target, the disk or
+    the user's rights."""
+    return f"message {sequence} " in error.description

@@ -21,7 +21,7 @@ from holdfast.client.verbs.entries import browsed
 from holdfast.client.verbs.printing import Output
 from holdfast.client.verbs.render import as_json
 from holdfast.client.verbs.running import Progress, complain, connect_as, in_thread, place_of, refused, run
-from holdfast.durable import sync_file
+from holdfast.durable import check_replaceable, sync_file
 from holdfast.errors import HoldfastError
 from holdfast.lines import json_line, say
 
@@ -32,12 +32,15 @@ UNREADABLE_SHOWN_MAX: Final = 100
 
 
 class _File:
-    """The file at `path`, written beside it and put there by `finish`; leaving the block before that takes it away."""
+    """The file at `path`, written beside it and put there by `finish`, in the place of one that is there; leaving the
+    block before that takes it away."""
 
     def __init__(self, path: Path) -> None:
+        path = path.resolve()  # a link stays, and what it names is replaced
         self._path = path
         self._beside = path.with_name(f".{path.name}.{uuid4().hex}")
         try:
+            check_replaceable(path)
             self._file = self._beside.open("xb")
         except OSError as error:
             raise self._unwritable(error) from None

@@ -58,9 +58,9 @@ def _mail_of(args: argparse.Namespace, answer: dict[str, Any]) -> str:
     if "dead_lettered" in answer:
         told += f": {counted(answer['dead_lettered'], 'message')} for it became dead letters"
     if "moved" in answer:
-        told += f": {counted(answer['moved'], 'message')} for it go to {args.move_to}"
+        told += f": {counted(answer['moved'], 'message')} for it moved to {args.move_to}"
     if answer.get("waiting"):
-        told += f"; {counted(answer['waiting'], 'message')} for it stay here: see --dead-letter and --move-to"
+        told += f"; {counted(answer['waiting'], 'message')} for it left here: see --dead-letter and --move-to"
     return told
 
 
@@ -130,8 +130,8 @@ async def _queue(connection: Connection, args: argparse.Namespace) -> None:
         arguments = {key: None if value == NONE else value for key, value in given.items() if value is not None}
         if not arguments:
             raise ConfigError(
-                "nothing to change; expected --bytes-max, --messages-max, --when-full, --deliveries-max or --room-low, "
-                "--room-normal, --room-quiet"
+                "nothing to change; expected --bytes-max, --messages-max, --when-full, --deliveries-max, --room-low, "
+                "--room-normal or --room-quiet"
             )
     elif args.action == "skip" and args.origin is not None:
         arguments = {"origin": args.origin}
@@ -154,8 +154,9 @@ async def _queue(connection: Connection, args: argparse.Namespace) -> None:
             say(f"{args.name}: nothing is missing")
     elif "dead_lettered" in answer:
         left = plain(answer["tombstones"])
-        kept = f", {left} tombstones stay in case the node comes back (--tombstones gives them up)" if left else ""
-        say(f"{args.name}: {plain(answer['dead_lettered'])} messages are dead letters now{kept}")
+        kept = f", {counted(left, 'tombstone')} kept in case the node comes back (--tombstones gives them up)"
+        dead = counted(plain(answer["dead_lettered"]), "message")
+        say(f"{args.name}: {dead} dead-lettered{kept if left else ''}")
     else:
         deleted = " deleted," if args.action == "delete" else ":"
         say(f"{args.name}{deleted} {counted(answer.get('purged', 0), 'message')} dropped{_held(args.name, answer)}")
@@ -165,8 +166,8 @@ def _held(name: str, answer: dict[str, Any]) -> str:
     """What a purge left; an older node does not say."""
     if not answer.get("held"):
         return ""
-    holder = "the next node was sent them and has not answered" if name.startswith("@") else "consumers hold them"
-    return f", {plain(answer['held'])} stay: {holder}"
+    holder = "sent to the next node, which has not answered" if name.startswith("@") else "held by consumers"
+    return f", {plain(answer['held'])} left: {holder}"
 
 
 def _bounds(args: argparse.Namespace) -> dict[str, Any]:

@@ -59,15 +59,15 @@ def _setting(body: dict[str, Any], key: str) -> str:
 def queue_deleted(done: Done) -> str | None:
     body = done.answer.body
     if "dead_lettered" in body:
-        kept = f", {body['tombstones']} tombstones stay" if body["tombstones"] else ""
-        return f"queue {done.name!r} deleted: {body['dead_lettered']} messages dead-lettered{kept}"
-    return f"queue {done.name!r} deleted: {body['purged']} messages dropped"
+        kept = f", {counted(body['tombstones'], 'tombstone')} kept" if body["tombstones"] else ""
+        return f"queue {done.name!r} deleted: {counted(body['dead_lettered'], 'message')} dead-lettered{kept}"
+    return f"queue {done.name!r} deleted: {counted(body['purged'], 'message')} dropped"
 
 
 def queue_purged(done: Done) -> str | None:
     body = done.answer.body
-    held = f", {body['held']} stay because a consumer or the next node holds them" if body.get("held") else ""
-    return f"queue {done.name!r} purged: {body['purged']} messages dropped{held}"
+    held = f", {body['held']} left: held by consumers or the next node" if body.get("held") else ""
+    return f"queue {done.name!r} purged: {counted(body['purged'], 'message')} dropped{held}"
 
 
 def gaps_skipped(done: Done) -> str | None:

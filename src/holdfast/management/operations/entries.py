@@ -1,7 +1,8 @@
 """The operations of `$management` about single messages of a queue (docs/management.md).
 
 Rules of this file: a change names the message by its queue's UUID, its sequence and its number of failed deliveries, so
-that only the message that was looked at is changed. A bounded part of a large message is shown.
+that only the message that was looked at is changed. A bounded part of a large message is shown. A refusal names the
+message (`message 17 of queue …`) if the fault is its own, so that a client knows whether others may be changed.
 """
 
 from collections.abc import Callable
@@ -184,7 +185,10 @@ class EntryOperations:
         return self._move(queue, sequence, value, place)
 
     def copy(self, host: str, name: str, arguments: dict[str, Any]) -> Later:
-        _, _, value = self._unheld(host, name, arguments)
+        _, sequence, value = self._unheld(host, name, arguments)
+        if value[1] & entry.BLOB:
+            text = f"message {sequence} of queue {name!r} is large, and on disk once; move it, or read it and send it"
+            raise Refused(409, text)
         found = self._resolved(host, text_of(arguments, "to"))
         copied = _changed(lambda: self._changes.copy(value, found))
         return self._later(Answer(200, "OK", {"to": text_of(arguments, "to"), "sequence": Ulong(copied)}))
