@@ -1,5 +1,5 @@
 """Canaries in what was drawn last: links that move large messages or fill a queue in memory, listeners at their bound,
-links resumed in rounds, spools that send again, configurations that change.
+links resumed in rounds, spools that send again, configurations that change, turns without an end.
 
 Rules of this file: as in `hop_defects.py`.
 """
@@ -107,13 +107,6 @@ def _never_satisfied(original: Function) -> Function:
     return pump
 
 
-def _asleep(original: Function) -> Function:
-    def room_may_be_back(self: Any, queue: Any) -> None:
-        return
-
-    return room_may_be_back
-
-
 CORNER_CANARIES: Final[tuple[Canary, ...]] = (
     Canary(
         name="large-as-if-small",
@@ -181,13 +174,5 @@ CORNER_CANARIES: Final[tuple[Canary, ...]] = (
         signature="(self, limit: int) -> int",
         broken=_never_satisfied,
         expected="takes one turn after the other",
-    ),
-    Canary(
-        name="link-waits-for-the-commit",
-        sentence="A link that waits for room in the queue of another node is not woken when a message has left there.",
-        target="queue_links.beyond:Beyond.room_may_be_back",
-        signature="(self, queue: holdfast.broker.queue.Queue) -> None",
-        broken=_asleep,
-        expected="what it does when it is roused",
     ),
 )

@@ -119,6 +119,7 @@ CAUGHT_BY: Final[dict[str, tuple[int, int]]] = {
     "sent-again-twice": (7, 50),
     "first-change-alone": (41, 100),
     "numbers-given-up": (11, 50),
+    "busy-for-nothing": (2, 50),
     "remote-answered-for-many": (27, 50),
     "queue-named-as-a-remote": (94, 100),
     "large-not-kept-for-listeners": (65, 150),
