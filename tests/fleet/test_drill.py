@@ -85,7 +85,7 @@ async def change_and_take_back(drill: Drill, revoked: str, looked_at: str) -> No
     (directory.sites / "common.toml").write_text(NEW)
     assert len(push(directory).changed) == len(drill.names) + 1
     await drill.agents(revoked)
-    await drill.nodes[looked_at].logged("reload: queue 'new' added")
+    await drill.nodes[looked_at].logged("queue 'new' added")
     roll_back(directory, None)
     await drill.agents(revoked)
     site = drill.fleet.site(looked_at)

@@ -42,6 +42,7 @@ class Restart(NamedTuple):
     """What a service manager does: in place of the command that an operator gives `fleet upgrade`."""
 
     act: Callable[[], None]
+    words: tuple[str, ...] = ("restart",)
 
     def run(self) -> None:
         self.act()
