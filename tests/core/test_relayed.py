@@ -2,20 +2,24 @@
 (docs/federation.md, docs/adr/0082)."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from holdfast.amqp.connection import Sender
 from holdfast.amqp.wire.encoding import encode
 from holdfast.amqp.wire.extensions import RELAY
-from holdfast.amqp.wire.performatives import Rejected
+from holdfast.amqp.wire.performatives import Accepted, Header, Properties, Rejected
 from holdfast.amqp.wire.types import Ulong
 from holdfast.broker.entries import annotate, entry
 from holdfast.endpoints.passing_on import STUCK_S
 from holdfast.federation.settings import Entry
 from support.federated import DURABLE, federate, publish, publisher, relay, sent_to, subscribe
-from support.rig import Node, Rig
+from support.one_node import done
+from support.rig import Client, Node, Rig
 from support.routing import network
 from support.standing import core_of
+from support.transactions import Controller, condition
 
 
 @pytest.fixture
@@ -190,11 +194,35 @@ def test_a_copy_that_comes_after_a_restart_is_dropped(rig: Rig) -> None:
 # ---------------------------------------------------------------------------------------------------- room
 
 BOUND = 3
+MORE_BYTES = 100
+"""More than the largest number of a publication is longer than a small one, and more than a link or a transaction
+adds."""
 
 
 def bound(node: Node, destination: str, when_full: str = "block") -> None:
     queue = core_of(node).catalog.transmission(destination)
     queue.config = replace(queue.config, messages_max=BOUND, when_full=when_full)
+
+
+def bound_bytes(node: Node, destination: str, bytes_max: int, when_full: str = "block") -> None:
+    queue = core_of(node).catalog.transmission(destination)
+    queue.config = replace(queue.config, bytes_max=bytes_max, when_full=when_full)
+
+
+def copied_bytes(rig: Rig, *, at: str) -> tuple[list[Node], int]:
+    """a > b > c by static entries; c is away, and one message of 200 bytes is held for it. How large its copy at that
+    node is; that node then holds two at most, less one byte."""
+    nodes = network(rig, "a-b", "b-c")
+    rig.run(3)
+    relay(rig, "a>b", "b>c")
+    for node in nodes[1:]:
+        subscribe(rig, node, name="d", source=DURABLE)
+    node, after = nodes["ab".index(at) :][:2]
+    after.crash()
+    publish(rig, publisher(rig, nodes[0]), "x" * 200)
+    queue = node.queue(f"@{after.name}")
+    assert queue.messages == 1
+    return nodes, queue.bytes_held
 
 
 def held(node: Node, name: str) -> int:
@@ -299,3 +327,57 @@ def test_nodes_that_wait_for_each_other_in_a_circle_go_on(rig: Rig) -> None:
     for node in nodes:
         client, _ = subscribe(rig, node, name="d", source=DURABLE, credit=100)
         assert sorted(client.bodies()) == texts
+
+
+@pytest.mark.parametrize("when_full", ["block", "refuse", "drop-oldest"])
+def test_what_a_relay_adds_to_a_message_counts_in_the_bound_of_bytes(rig: Rig, when_full: str) -> None:
+    """The copy names one more node that has delivered it."""
+    (a, b, _), size = copied_bytes(rig, at="b")
+    bound_bytes(b, "c", 2 * size - 1, when_full)
+    publish(rig, publisher(rig, a), "y" * 200)
+    rig.run(5)
+    assert b.queue("@c").bytes_held == size
+    turns = b.turns
+    rig.run(10)
+    assert b.turns - turns < 100, "it waits"
+    bound_bytes(b, "c", 2 * size)
+    b.queue("@c").touch()
+    rig.run(5)
+    assert held(b, "@c") == (2 if when_full == "block" else 1) and held(a, "@b") == 0
+
+
+@pytest.mark.parametrize("way", ["publisher", "transaction", "link"])
+def test_what_a_publication_adds_to_a_message_counts_in_the_bound_of_bytes(rig: Rig, way: str) -> None:
+    (a, _, _), size = copied_bytes(rig, at="a")
+    address = "topic/flights" if way != "link" else "work"
+    if way == "link":
+        done(rig.client(a), "CREATE", "link", "into", **{"from": "work", "to": "topic/flights"})
+    bound_bytes(a, "b", 2 * size - 1)
+    client, link = publisher(rig, a, address)
+    if way == "transaction":
+        assert condition(commit(client, link, "first")) == "amqp:resource-limit-exceeded"
+    else:
+        publish(rig, (client, link), "y" * 200)
+    rig.run(5)
+    assert a.queue("@b").bytes_held == size
+    turns = a.turns
+    rig.run(10)
+    assert a.turns - turns < 100, "it waits"
+    bound_bytes(a, "b", 2 * size + MORE_BYTES)
+    if way == "transaction":
+        assert isinstance(commit(client, link, "second"), Accepted)
+    a.queue("topic/flights").touch()
+    rig.run(5)
+    assert held(a, "@b") == 2
+
+
+def commit(client: Client, link: Sender, name: str) -> Any:
+    """Publishes in a transaction, by a coordinator of that name, what `publish` does without one; the outcome."""
+    controller = Controller(client, name)
+    txn_id = controller.begin()
+    body = "y" * 200
+    controller.send(
+        txn_id, link, body, properties=Properties(subject=body), header=Header(durable=True),
+        application_properties={"length": len(body)},
+    )  # fmt: skip
+    return controller.commit(txn_id)

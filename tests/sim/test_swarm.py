@@ -41,6 +41,8 @@ FOUND = {
     70_004: "of the lab: a drained node refused a message before it looked what the service's name means",
     70_007: "of the lab: a strict queue waited for what a disk on the way had",
     740_201_594: "of the lab: a hostile client that was gone held all that its user may, beside honest ones",
+    3_230_017: "a relay's copy went past a bound of bytes by the annotations that it got",
+    3_230_044: "of the lab: a node forgot the link of a producer without a name, which had been away for long",
 }
 """Seeds that found a defect, and which."""
 

@@ -14,7 +14,7 @@ from holdfast.broker.entries import annotate, packed
 from holdfast.broker.entries.work import Work
 from holdfast.broker.queue import Queue
 from holdfast.custody.arrival.duplicates import Duplicates
-from holdfast.endpoints.spreading import Passed, Published, Spreading
+from holdfast.endpoints.spreading import Branch, Passed, Published, Spreading
 from holdfast.endpoints.topic_bindings import federated_name
 from holdfast.engine.clock import Clock
 from holdfast.federation.publications import Seen
@@ -25,6 +25,9 @@ from holdfast.state.turns import Turns
 STUCK_S: Final = 30.0
 """How long nothing may have left a full transmission queue, while its neighbour is connected, before one more message
 is put into it."""
+
+ADDED_BYTES: Final = 1_024
+"""More than a copy has beyond the message that came: the name of this node, or the whole annotations of a relay."""
 
 _PUBLICATION_NAME: Final = PUBLICATION.encode()
 
@@ -80,14 +83,18 @@ class PassingOn:
             self._turns.gathered.decided.append(Published(self._turns.event, *told.publication))
         if not self._passes_on(name, told):
             return True
-        choice = self._spreading.choose(topic, value, tags=told.tags, anew=told.is_relay)
-        passed = None if told.publication is None else Passed(told.publication, choice.tags)
-        branches = self._spreading.branches_of(choice, topic)
+        branches, passed = self._choose(topic, value, told)
         for branch in branches:
             self.waiting.pop(branch.queue, None)
             self._stuck.pop(branch.queue, None)
         self._spreading.spread(topic, branches, value, passed=passed, passes_on=True)
         return True
+
+    def _choose(self, topic: Queue, value: bytes, told: _Told) -> tuple[tuple[Branch, ...], Passed | None]:
+        """Where it goes from here, and the annotations of relays that it has there."""
+        choice = self._spreading.choose(topic, value, tags=told.tags, anew=told.is_relay)
+        passed = None if told.publication is None else Passed(told.publication, choice.tags)
+        return self._spreading.branches_of(choice, topic), passed
 
     def _passes_on(self, name: str, told: _Told) -> bool:
         federation = self._bindings.federation
@@ -107,24 +114,23 @@ class PassingOn:
 
     # ------------------------------------------------------------------------------------------------ room
 
-    def no_room(self, topic: Queue, value: bytes, count: int) -> Queue | None:
+    def no_room(self, topic: Queue, value: bytes, count: int) -> tuple[Queue, int] | None:
         """The first transmission queue without room by which `count` messages in custody must be passed on from that
-        topic; None if all have room."""
+        topic, and the size of a copy there; None if all have room."""
         name, federation = federated_name(topic), self._bindings.federation
         if name is None or federation is None or not (_PUBLICATION_NAME in value or federation.relays.has(name)):
             return None
-        size = packed.size_of(value)
+        most = packed.size_of(value) + ADDED_BYTES
         queues = (*self._catalog.transit.values(), *self._spreading.of_remotes())
-        full = [queue for queue in queues if _is_full(queue, size, count)]
-        told = _told(value) if full else None
+        told = _told(value) if any(_may_be_full(queue, most, count) for queue in queues) else None
         if told is None or not self._passes_on(name, told):
             return None
         if told.publication is not None and self._spreading.publications.has(*told.publication):
             return None
-        choice = self._spreading.choose(topic, value, tags=told.tags, anew=told.is_relay)
-        for branch in self._spreading.branches_of(choice, topic):
-            if branch.queue in full and not self.is_stuck(branch.queue):
-                return branch.queue
+        branches, passed = self._choose(topic, value, told)
+        for branch, size in self._spreading.sizes(branches, value, passed).items():
+            if _is_full(branch.queue, size, count) and not self.is_stuck(branch.queue):
+                return branch.queue, size
         return None
 
     def is_stuck(self, queue: Queue) -> bool:
@@ -151,6 +157,11 @@ class PassingOn:
                 queue.touch()  # whoever waits looks again
         for queue in [queue for queue in self._stuck if not self._catalog.has(queue)]:
             del self._stuck[queue]
+
+
+def _may_be_full(queue: Queue, most: int, count: int) -> bool:
+    """Whether `_is_full` may say so of messages of at most that size."""
+    return queue.config.when_full == "block" and not queue.fits_all(count, count * most)
 
 
 def _is_full(queue: Queue, size: int, count: int) -> bool:

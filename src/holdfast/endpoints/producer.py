@@ -376,8 +376,7 @@ class ProducerLink(OvertakingIntake):
         elif fits:
             sequence = self.keep(value, size)
         else:
-            text = f"queue {queue.name!r} is full"
-            sequence = self.parts.dead_lettering.dead_letter(queue.host, value, text, queue.name)
+            sequence = parts.dead_lettering.dead_letter(queue.host, value, f"queue {queue.name!r} is full", queue.name)
         if producer is not None:
             parts.turns.gathered.keep_producer(producer)
             producer.stored.add(number)
@@ -395,14 +394,15 @@ class ProducerLink(OvertakingIntake):
                 self.wait_for_room()
                 return WAITS
             return rejection(conditions.RESOURCE_LIMIT_EXCEEDED, LEARNS, later=True)
-        full = parts.spreading.full(branches, size, priority=priority)
-        if full is not None:
-            if full.config.when_full != "refuse" and self.may_wait:
-                parts.admission.wait(full, priority, self.queue)
+        sizes = parts.spreading.sizes(branches, value)
+        if (full := parts.spreading.full(sizes, priority=priority)) is not None:
+            if full.queue.config.when_full != "refuse" and self.may_wait:
+                parts.admission.wait(full.queue, priority, self.queue)
                 self.wait_for_room()
                 return WAITS
-            parts.admission.refuse(full, self.peer, priority, size)
-            return rejection(conditions.RESOURCE_LIMIT_EXCEEDED, full_text(full, size, priority), later=True)
+            parts.admission.refuse(full.queue, self.peer, priority, size)
+            text = full_text(full.queue, sizes[full], priority)
+            return rejection(conditions.RESOURCE_LIMIT_EXCEEDED, text, later=True)
         if branches and not parts.room.has((len(value) + ENTRY_OVERHEAD) * (1 + len(branches))):
             if self._waits_for_disk or not parts.room.is_known:
                 self.wait_for_room()

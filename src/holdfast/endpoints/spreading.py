@@ -5,7 +5,7 @@ Rules of this file: destinations are chosen once, in the turn that accepts the m
 the end. If it cannot be decided here whether a message matches, it is sent: its destination matches it in any case.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -50,6 +50,9 @@ WEIGHT_MAX: Final = 256
 sent."""
 
 LEARNS: Final = "this node started with an empty store, and learns what other nodes want of the topic; try again"
+
+NUMBER_MOST: Final = Ulong(2**63)
+"""A number that is encoded in as many bytes as the largest."""
 
 BRANCH_EFFORT: Final = 8
 """Effort that a further copy counts for its publisher's connection."""
@@ -198,16 +201,28 @@ class Spreading:
 
     # ------------------------------------------------------------------------------------------------ room
 
-    def full(
-        self, branches: Iterable[Branch], size: int, count: int = 1, *, priority: int = PRIORITY_MOST
-    ) -> Queue | None:
-        """The first transmission queue without room for so many more messages of that total size and that priority,
-        unless it drops or dead-letters the excess."""
-        for branch in branches:
+    def sizes(self, branches: Collection[Branch], value: bytes, passed: Passed | None = None) -> dict[Branch, int]:
+        """What each branch's queue counts for its copy, which has the annotations for the next nodes as well. Of a
+        message that is published here it is the most: its number is not known yet."""
+        size = packed.size_of(value)
+        names = [branch.destination for branch in branches if branch.is_passed_on]
+        if passed is None and names:
+            longest = max(names, key=lambda name: len(name.encode()))
+            passed = Passed((f"{self._identities.store_uuid} {longest}", NUMBER_MOST), (self._config.name,))
+        if passed is None:
+            return dict.fromkeys(branches, size)
+        plain = entry.unpack(value)
+        told = [_told(plain, passed, is_relay=is_relay).size for is_relay in (False, True)]
+        return {branch: size if branch.queue.kind is QueueKind.REMOTE else told[branch.is_relay] for branch in branches}
+
+    def full(self, sizes: Mapping[Branch, int], count: int = 1, *, priority: int = PRIORITY_MOST) -> Branch | None:
+        """The first branch whose queue has no room for so many more copies of that total size and that priority, unless
+        it drops or dead-letters the excess."""
+        for branch, size in sizes.items():
             queue = branch.queue
             fits = queue.fits(size, priority) if count == 1 else queue.fits_all(count, size, priority)
             if not fits and queue.config.when_full in ("block", "refuse"):
-                return queue
+                return branch
         return None
 
     # ------------------------------------------------------------------------------------------------ spreading
@@ -229,7 +244,7 @@ class Spreading:
     def spread(
         self,
         topic: Queue,
-        branches: Iterable[Branch],
+        branches: Collection[Branch],
         value: bytes,
         group: Callable[[str], entry.Group | None] = lambda node: None,
         *,
@@ -239,15 +254,19 @@ class Spreading:
         """Adds a copy of the message for each of these nodes to the turn. `group`: in a transaction, its place among
         the messages for that node. `passed`: of a message from a relay. `passes_on`: it was accepted elsewhere, so a
         copy that a full queue refuses becomes a dead letter; for a publisher's message the room was checked before."""
-        plain = relayed = size = None
-        for node, queue, is_relay, is_passed_on in branches:
-            if plain is None or size is None:
+        plain = relayed = None
+        checked = ("block",) if passes_on else ("block", "refuse")
+        sizes = {}
+        if any(branch.queue.config.when_full not in checked for branch in branches):
+            sizes = self.sizes(branches, value, passed)
+        for branch in branches:
+            node, queue, is_relay, is_passed_on = branch
+            if plain is None:
                 plain = entry.unpack(value)
-                size = plain.size
                 if passed is None:
                     plain = annotate.without_relayed(plain)
-            fits = queue.fits(size) or queue.config.when_full in (("block",) if passes_on else ("block", "refuse"))
-            if not fits and not (queue.config.when_full == "drop-oldest" and make_room(queue, size)):
+            fits = queue.config.when_full in checked or queue.fits(sizes[branch])
+            if not fits and not (queue.config.when_full == "drop-oldest" and make_room(queue, sizes[branch])):
                 text = f"queue {queue.name!r} is full"
                 self._dead_lettering.dead_letter(topic.host, value, text, f"{topic.name}@{node}")
                 continue

@@ -25,22 +25,22 @@ class Beyond:
 
     def wait(self, link: QueueLink, queue: Queue, size: int) -> None:
         """The link waits for room for a copy of `size` bytes in `queue`."""
-        link.needs, link.beyond = size, (queue, self._clock.now + BEYOND_S)
+        link.beyond = queue, size, self._clock.now + BEYOND_S
         self.links[link] = None
 
     def waits(self, link: QueueLink) -> bool:
         """Whether the link still has to wait."""
         if link.beyond is None:
             return False
-        queue, _ = link.beyond
-        if queue.fits(link.needs) or not self._catalog.has(queue):
+        queue, size, _ = link.beyond
+        if queue.fits(size) or not self._catalog.has(queue):
             link.beyond = None
         return link.beyond is not None
 
     def room_may_be_back(self, queue: Queue) -> None:
         """That queue has changed."""
         for link in self.links:
-            if link.beyond is not None and link.beyond[0] is queue and queue.fits(link.needs):
+            if link.beyond is not None and link.beyond[0] is queue and queue.fits(link.beyond[1]):
                 link.cursor.queue.touch()
 
     def forget(self, link: QueueLink) -> None:
@@ -50,9 +50,9 @@ class Beyond:
 
     def next_deadline(self) -> float | None:
         """When the first of them looks at its next message again."""
-        return min([link.beyond[1] for link in self.links if link.beyond is not None], default=None)
+        return min([link.beyond[-1] for link in self.links if link.beyond is not None], default=None)
 
     def tick(self, now: float) -> None:
-        for link in [link for link in self.links if link.beyond is None or now >= link.beyond[1]]:
+        for link in [link for link in self.links if link.beyond is None or now >= link.beyond[-1]]:
             self.forget(link)
             link.cursor.queue.touch()

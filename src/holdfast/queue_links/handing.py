@@ -275,9 +275,10 @@ class Handing:
             parts.links.wait_for_room(link)
             return False
         if isinstance(target, Topic):  # listeners get it once it is stored
-            full_queue = parts.spreading.full(branches, size)
-            if full_queue is not None:
-                self.beyond.wait(link, full_queue, size)
+            sizes = parts.spreading.sizes(branches, found)
+            if (branch := parts.spreading.full(sizes)) is not None:
+                link.needs = size
+                self.beyond.wait(link, branch.queue, sizes[branch])
                 parts.links.wait_for_room(link)
                 return False
             parts.spreading.spread(target, branches, found)

@@ -92,7 +92,7 @@ def _passed_on_beyond(original: Function) -> Function:
 
     def no_room(self: Any, topic: Any, value: bytes, count: int) -> Any:
         full = original(self, topic, value, count)
-        return None if full is not None and full.messages > 1 else full
+        return None if full is not None and full[0].messages > 1 else full
 
     return no_room
 
@@ -166,7 +166,8 @@ FEDERATION_CANARIES: Final[tuple[Canary, ...]] = (
         sentence="A node takes what it passes on to a full queue, if that has several messages.",
         target="endpoints.passing_on:PassingOn.no_room",
         signature=(
-            "(self, topic: holdfast.broker.queue.Queue, value: bytes, count: int) -> holdfast.broker.queue.Queue | None"
+            "(self, topic: holdfast.broker.queue.Queue, value: bytes, count: int)"
+            " -> tuple[holdfast.broker.queue.Queue, int] | None"
         ),
         broken=_passed_on_beyond,
         expected="passed on beyond its bound",

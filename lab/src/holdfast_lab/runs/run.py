@@ -20,6 +20,7 @@ from holdfast_lab.runs.bands_watch import watch_bands
 from holdfast_lab.runs.coverage import ACTS, MEETINGS
 from holdfast_lab.runs.cut_watch import watch_cuts
 from holdfast_lab.runs.paced_watch import watch_rates
+from holdfast_lab.runs.resumed_watch import watch_resumed
 from holdfast_lab.runs.routing_watch import watch_routes
 from holdfast_lab.runs.sim_faults import Faults
 from holdfast_lab.runs.sorting_watch import watch_sorting
@@ -129,6 +130,7 @@ class _Run:
         self.sorting = watch_sorting(bed)
         self.bands = watch_bands(bed)
         self.cuts = watch_cuts(bed)
+        watch_resumed(bed, self.workloads)
         for name, drift in plan.drifts.items():
             bed.sim_nodes[name].clock.drift = drift
         self.faults: Faults | None = None

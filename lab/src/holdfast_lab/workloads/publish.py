@@ -1,8 +1,8 @@
 """`publish`: producers, named (with numbers of their own) or unnamed, and the log of what each has sent.
 
 Rules of this file: a number stands for one body for ever, whoever sends it and how often. What is refused, or was in
-doubt when a link ended, goes again under its number; where a producer without a name has to make a new link, that may
-double it.
+doubt when a link ended, goes again under its number; where a producer without a name has to make a new link, or its
+node had forgotten the last one, that may double it.
 """
 
 import asyncio
@@ -37,6 +37,7 @@ class ProducerLog:
         named: bool = True,
     ) -> None:
         self.history = history
+        self.name = name
         self.me = history.new_producer(name)
         self.address = address
         self.size = size

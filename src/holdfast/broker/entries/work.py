@@ -20,8 +20,9 @@ QueueT = TypeVar("QueueT", bound=Timed)
 class Onward(Protocol[QueueT]):
     """The room for messages in custody that a topic passes on (endpoints/passing_on.py)."""
 
-    def no_room(self, topic: QueueT, value: bytes, count: int) -> QueueT | None:
-        """The transmission queue without room for such a message, one of `count` at once; None: there is room."""
+    def no_room(self, topic: QueueT, value: bytes, count: int) -> tuple[QueueT, int] | None:
+        """The transmission queue without room for such a message, one of `count` at once, and the size of its copy
+        there; None: there is room."""
 
     def learns(self, topic: QueueT, value: bytes) -> bool:
         """Whether such a message is passed on, and it is not known yet to which nodes."""

@@ -228,7 +228,7 @@ class Destination:
             return False
         if not waits and keeps and (onward := self.places.onward(queue, value)) is not None:
             if onward.waits_for is None:
-                self.full.no_room(onward.places[0][0], size, via)
+                self.full.no_room(onward.places[0][0], onward.places[0][2], via)
             return None
         reserve = NEXT_BYTES if number == origin.next_missing else 0
         if not self._room.has(len(value), forwarding=True, reserve=reserve):

@@ -65,7 +65,8 @@ class Places:
         full = topic.work.onward.no_room(topic, value, count)
         if full is None:
             return None
-        return Needed(topic.host, ((full.key, 1, packed.size_of(value)),), len(value), is_onward=True)
+        queue, size = full
+        return Needed(topic.host, ((queue.key, 1, size),), len(value), is_onward=True)
 
     def _learns(self, topic: Queue, value: bytes) -> bool:
         onward = topic.work.onward

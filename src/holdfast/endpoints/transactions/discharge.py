@@ -126,11 +126,11 @@ class Commits:
             return _error(conditions.RESOURCE_LIMIT_EXCEEDED, LEARNS)
         counts: dict[Branch, tuple[int, int, int]] = {}
         for post, branches in spread.items():
-            for branch in branches:
+            for branch, more in self._parts.spreading.sizes(branches, post.message.value).items():
                 count, size, lowest = counts.get(branch, (0, 0, PRIORITY_MOST))
-                counts[branch] = count + 1, size + post.message.size, min(lowest, post.message.value[2])
+                counts[branch] = count + 1, size + more, min(lowest, post.message.value[2])
         for branch, (count, size, lowest) in counts.items():
-            if self._parts.spreading.full((branch,), size, count, priority=lowest) is not None:
+            if self._parts.spreading.full({branch: size}, count, priority=lowest) is not None:
                 text = f"queue {branch.queue.name!r} has no room for {count} messages of the transaction"
                 return _error(conditions.RESOURCE_LIMIT_EXCEEDED, text)
         return None
