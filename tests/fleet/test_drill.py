@@ -118,7 +118,9 @@ async def remove(drill: Drill, revoked: str, removed: str) -> None:
     done = await run_holdfast("fleet", "revoke", removed, "--dir", str(directory.path))
     assert done.code == 0, done
     await drill.agents(revoked)
-    drill.say(f"{removed} is drained, and out of the topology")
+    done = await run_holdfast("topology", "forget", removed, "--url", drill.hub_url)
+    assert done.code == 0, done  # before a restart of all, after which nobody may know it
+    drill.say(f"{removed} is drained, out of the topology, and forgotten")
 
 
 async def upgrade(drill: Drill, bundle: Path, tried: str) -> str:
@@ -141,8 +143,6 @@ async def upgrade(drill: Drill, bundle: Path, tried: str) -> str:
 
 
 async def check_network(drill: Drill, tried: str, removed: str, name: str) -> None:
-    done = await run_holdfast("topology", "forget", removed, "--url", drill.hub_url)
-    assert done.code == 0, done
     rows = await drill.network()
     assert rows.keys() == {"hub", *drill.names} - {removed}
     wanted = {each: EARLIER if each == tried else LATER for each in rows}
