@@ -2,10 +2,11 @@
 
 import pytest
 
+from holdfast.broker import purge
 from holdfast.broker.cursors import holdings
-from holdfast.broker.entries.work import RETIRES_MAX
+from holdfast.broker.entries.work import RETIRES_MAX, Work
 from holdfast.broker.purge import leave_some
-from holdfast.broker.queue import RECLAIM_COUNT
+from holdfast.broker.queue import RECLAIM_COUNT, Queue
 from holdfast.engine.port import Batch
 from holdfast.settings.queues import QueueConfig
 from holdfast.storage.memory import MemoryStore
@@ -69,14 +70,15 @@ def test_what_a_deleted_queue_left_is_gone_through_once() -> None:
     store = MemoryStore()
     count = RECLAIM_COUNT + 2
     store.commit(Batch(appends=[(7, sequence, b"x" * 40) for sequence in range(3, 3 + count)]))
-    batch = Batch()
+    work = Work[Queue]()
+    batch = work.batch
     places: list[int | None] = [0]
     for _ in range(3):
-        places.append(leave_some(store, batch, 7, places[-1] or 0))
+        places.append(leave_some(store, work, 7, places[-1] or 0))
     assert places == [0, 3 + RECLAIM_COUNT, 3 + count, None]
     assert batch.retires == [(7, sequence) for sequence in range(3, 3 + count)]
     batch.retires += [(7, 0)] * RETIRES_MAX
-    assert leave_some(store, batch, 7, 5) == 5, "a full batch takes nothing more"
+    assert leave_some(store, work, 7, 5) == 5, "a full batch takes nothing more"
 
 
 def test_a_purge_of_what_is_on_its_way_that_the_disk_refuses() -> None:
@@ -117,3 +119,25 @@ def test_a_second_purge_takes_what_came_since_the_first() -> None:
     queue.visible += 2  # as commits between the two requests do
     jobs.purge(queue, told.append)
     assert jobs.purges[queue].end == queue.visible == 9
+
+
+@pytest.mark.parametrize("verb", ["PURGE", "DELETE"])
+def test_what_goes_on_after_the_commit_of_a_full_batch_has_it_at_once(
+    monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    """The batch does not wait for something to be appended, while the node asks in each turn whether it may go on."""
+    monkeypatch.setattr(purge, "RETIRES_MAX", 5)
+    monkeypatch.setattr(purge, "RECLAIM_COUNT", 5)
+    rig, node, client = world()
+    client.manage("CREATE", "queue", "other")
+    producer = rig.client(node)
+    fill(rig, producer, 30, "other")
+    assert producer.end is not None
+    producer.end.wire.cut()
+    rig.run(1)
+    turns = node.turns
+    status, _, text = client.manage(verb, "queue", "other")
+    assert status in (200, 204), text
+    rig.run(1)
+    assert node.core is not None and not node.core.jobs.pending
+    assert node.turns - turns < 100, "it is busy for nothing"

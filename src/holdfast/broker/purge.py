@@ -7,9 +7,9 @@ from typing import Final
 
 from holdfast.broker.entries import entry, packed
 from holdfast.broker.entries.read_ahead import READ_BYTES
-from holdfast.broker.entries.work import RETIRES_MAX
+from holdfast.broker.entries.work import RETIRES_MAX, Work
 from holdfast.broker.queue import RECLAIM_COUNT, Queue
-from holdfast.engine.port import Batch, EntryReader
+from holdfast.engine.port import EntryReader
 
 LEAVING_BYTES: Final = 4 * 1024 * 1024
 """Bytes that one turn reads of a deleted queue to find its entries."""
@@ -35,7 +35,7 @@ def purge_some(queue: Queue, first: int, end: int) -> tuple[list[tuple[int, byte
     work = queue.work
     if queue.named:
         return [], end
-    if len(work.batch.retires) + len(work.moved) >= RETIRES_MAX:
+    if work.is_full(RETIRES_MAX):
         return [], first
     found, place = at_rest(queue, first, end, count_max=RECLAIM_COUNT, bytes_max=4 * READ_BYTES)
     gone: list[tuple[int, bytes]] = []
@@ -65,13 +65,13 @@ def at_rest(
     return messages, found[-1][0] + 1 if found else end
 
 
-def leave_some(store: EntryReader, batch: Batch, queue_id: int, first: int) -> int | None:
+def leave_some(store: EntryReader, work: Work[Queue], queue_id: int, first: int) -> int | None:
     """Deletes one turn's share of a deleted queue's entries, from `first` on; returns where to continue, None at the
     end."""
-    if len(batch.retires) >= RETIRES_MAX:
+    if work.is_full(RETIRES_MAX):
         return first
     found = store.read(queue_id, first, count_max=RECLAIM_COUNT, bytes_max=LEAVING_BYTES)
     if not found:
         return None
-    batch.retires += [(queue_id, sequence) for sequence, _ in found]
+    work.batch.retires += [(queue_id, sequence) for sequence, _ in found]
     return found[-1][0] + 1

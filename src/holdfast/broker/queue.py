@@ -360,7 +360,7 @@ class Queue(EntryLog):
         """One turn's share of `reclaim`, and of the entries that a deleted subscription kept."""
         if not self.reclaiming and not self.sweeping:
             return
-        if len(self.work.batch.retires) >= RETIRES_MAX:
+        if self.work.is_full(RETIRES_MAX):
             self.touch()
             return
         if self.sweeping:

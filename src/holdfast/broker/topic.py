@@ -330,7 +330,7 @@ class Topic(Queue):
         for cursor, bounds in self.limited.items():
             self.dropped_total += backlogs.keep(cursor, bounds, self.unmarked)
             cursor.count_ranges()
-        if len(self.work.batch.retires) >= RETIRES_MAX:
+        if self.work.is_full(RETIRES_MAX):
             self.touch()
             return
         if self.named and not self.sweeps_now:

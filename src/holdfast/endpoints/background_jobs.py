@@ -184,7 +184,7 @@ class BackgroundJobs:
     def _leave(self, queue_id: int) -> bool:
         """Deletes a share of a deleted queue's entries; True at the end."""
         catalog = self._catalog
-        following = leave_some(catalog.store, self._work.batch, queue_id, catalog.leaving[queue_id])
+        following = leave_some(catalog.store, self._work, queue_id, catalog.leaving[queue_id])
         if following is None:
             catalog.has_left(queue_id)
             return True

@@ -133,8 +133,7 @@ class HostDeadLetters:
         if queue is None or not (self._too_old or self._over(queue)):
             self._goes_on = False
             return
-        retires = self._work.batch.retires
-        dropped = self._drop_some(queue) if len(retires) < RETIRES_MAX else True
+        dropped = self._work.is_full(RETIRES_MAX) or self._drop_some(queue)
         self._goes_on = dropped and (self._too_old or self._over(queue))
 
     def _drop_some(self, queue: Queue) -> bool:

@@ -89,6 +89,14 @@ class Work(Generic[QueueT]):
         """Whether a part waits for this turn's commit although it appends nothing."""
         self.wheel: Wheel[QueueT] = Wheel()
 
+    def is_full(self, retires_max: int) -> bool:
+        """Whether the batch has so many retirements that a commit comes before more. Then that is urgent: whoever asks
+        goes on after it, and would otherwise ask in each turn in which the batch waits for something to be appended."""
+        if len(self.batch.retires) + len(self.moved) < retires_max:
+            return False
+        self.urgent = True
+        return True
+
     def rebind(self, topic: QueueT, subscription: object) -> None:
         """That subscription of the topic came, changed or went."""
         self.rebound.setdefault(topic, {})[subscription] = None
