@@ -4,10 +4,12 @@ from typing import Any
 
 import pytest
 
+from holdfast.amqp.message.message import Header
 from holdfast.amqp.wire.performatives import Accepted
 from holdfast.amqp.wire.types import Ulong
 from holdfast.peering import clocks
 from holdfast.peering.clocks import ANSWER_S, EVERY_S, SAMPLES, WALL_MS_MAX
+from holdfast.state import steady
 from support.hops import send
 from support.rig import Node, Rig
 
@@ -160,3 +162,50 @@ def test_a_wall_clock_that_jumps_while_the_node_runs() -> None:
     assert len(hub.bodies("work")) == 4
     for node in (jfk, hub):
         assert rig.client(node).manage("STATUS", "node")[1]["failures"] == {"peers_ended": 0, "parts": 0}
+
+
+@pytest.mark.parametrize("set_s", [3_600, -3_600])
+def test_who_sets_the_wall_clock_while_the_node_runs_moves_no_time_to_live(set_s: int) -> None:
+    """Nor does the next start, which takes from the wall clock how long the node was down."""
+    rig = Rig()
+    jfk, hub = rig.pair()
+    rig.run(1)
+    send(rig, jfk, "short", to="hub", header=Header(ttl=20_000))
+    send(rig, jfk, "long", to="hub", header=Header(ttl=60_000))
+    hub.clock_error_ms = set_s * 1000
+    rig.run(2)
+    send(rig, jfk, "last", to="hub")  # hub stores something after it was set
+    rig.run(1)
+    for _ in range(2):
+        hub.crash()
+        rig.run(3)
+        hub.start()
+        rig.run(2)
+    assert hub.bodies("work") == ["short", "long", "last"]
+    rig.run(30)  # where it was set back, what no commit has stored and the time down are not counted
+    client = rig.client(hub)
+    client.receiver("work")
+    rig.settle()
+    assert client.bodies() == ["long", "last"]
+
+
+@pytest.mark.parametrize(
+    ("stored", "now_ms", "found"),
+    [
+        ((), 5_000, 5_000),  # a new store
+        ((4_000,), 5_000, 5_000),  # of an earlier version
+        ((4_000,), 3_000, 4_000),
+        ((4_000, 4_000), 5_000, 5_000),
+        ((4_000, 9_000), 10_000, 5_000),  # set forward before that
+        ((4_000, 9_000), 3_000, 4_000),  # and back since: how long it was down is not known
+        ((4_000, 4_000), 1_000, 4_000),
+        ((4_000, 0), 5_000, 5_000),  # it was no time at all then, and is right since
+        ((4_000, 2_000), 5_000, 5_000),
+    ],
+)
+def test_what_a_start_counts_is_the_less_of_what_the_wall_clock_says(
+    stored: tuple[int, ...], now_ms: int, found: int
+) -> None:
+    keys = (steady.STEADY_KEY, steady.WALL_KEY)
+    rows = {key: ms.to_bytes(8, "big") for key, ms in zip(keys, stored, strict=False)}
+    assert steady.at_start(rows, now_ms) == found

@@ -12,7 +12,7 @@ from holdfast.engine.port import Batch
 from holdfast.errors import BrokenInvariant
 from holdfast.links.outgoing import Egress
 from holdfast.peers.peer import Peer
-from holdfast.state.tables import STEADY_KEY
+from holdfast.state import steady
 from holdfast.state.turns import Turn
 
 STEADY_EVERY_MS: Final = 1_000
@@ -71,7 +71,7 @@ def begin(core: Parts) -> bool:
         return False
     if turn.batch and core.clock.steady_ms >= core.steady_stored_ms + STEADY_EVERY_MS:
         core.steady_stored_ms = core.clock.steady_ms  # it never goes back, also after a crash
-        turn.batch.puts["node", STEADY_KEY] = core.clock.steady_ms.to_bytes(8, "big")
+        steady.put(turn.batch, core.clock)
     fresh = Turn(Batch())
     command = events.Commit(number=core.turns.number + 1, batch=turn.batch)
     left = [(queue.queue_id, sequence) for queue, sequence, _ in turn.moves]

@@ -26,14 +26,14 @@ from holdfast.names import DEAD_LETTERS, check_name
 from holdfast.peers.limits.memory import Memory
 from holdfast.settings.node import NodeConfig
 from holdfast.settings.queues import QueueConfig
-from holdfast.state import queue_records
+from holdfast.state import queue_records, steady
 from holdfast.state.delivery_rows import DeliveryRows
 from holdfast.state.ledger import Ledger
 from holdfast.state.named_producers import NamedProducers
 from holdfast.state.queue_records import TIMED_IN_CUSTODY, QueueRecord
 from holdfast.state.queue_rows import QueueRows
 from holdfast.state.restoring import Restoring
-from holdfast.state.tables import STEADY_KEY, Tables
+from holdfast.state.tables import Tables
 
 WAITING: Final = "$waiting"
 """Messages from other nodes that wait for an earlier one, before they have a place in their queue."""
@@ -127,7 +127,7 @@ class Catalog:
     def _load(self) -> None:
         small = dict(self.store.table("node"))
         self.deliveries.read(small)
-        self.clock.steady_ms = max(self.clock.steady_ms, int.from_bytes(small.get(STEADY_KEY, b""), "big"))
+        self.clock.steady_ms = steady.at_start(small, self.clock.wall_ms)
         custody = list(self.store.table("custody"))
         self._load_identity(dict(custody).get(custody_records.NUMBERED_BY))
         restoring = Restoring(
@@ -395,4 +395,4 @@ class Catalog:
     def before_stop(self) -> None:
         """Before a proper stop: stores exactly what was shown, instead of the watermark."""
         self.rows.before_stop(self.queues.values())
-        self.work.batch.puts["node", STEADY_KEY] = self.clock.steady_ms.to_bytes(8, "big")
+        steady.put(self.work.batch, self.clock)

@@ -1,13 +1,10 @@
 """What the core needs of an open store."""
 
 from collections.abc import Callable, Iterator
-from typing import Final, Protocol
+from typing import Protocol
 from uuid import UUID
 
 from holdfast.engine.port import EntryReader, Rows, Space
-
-STEADY_KEY: Final = b"steady"
-"""The row of table `node` with the steady clock of the last turn."""
 
 
 class Tables(EntryReader, Protocol):

@@ -5,7 +5,7 @@ Rules of this file: facts as clients saw them, no verdicts (`judge/checkers.py` 
 of 12 ASCII characters, producer and number, so that a message is known again in any bytes that end with it.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from typing import Final
 
@@ -77,6 +77,15 @@ class History:
         """By node: how often it got another disk, or an older state of its own."""
         self.clock_ahead_s = 0.0
         """Seconds by which faults have set wall clocks forward, in all."""
+        self.counted_ahead_s = 0.0
+        """Of these, what starts may have taken for time that had passed: a node counts by its wall clock what passed
+        since its last commit, and that was set after it."""
+        self._set_s: defaultdict[str, float] = defaultdict(float)
+        """By node: the seconds that its clock was set forward, less those back, that its disk may not know of."""
+        self._set_ever_s: defaultdict[str, float] = defaultdict(float)
+        """The same, and only forward, since the run began."""
+        self._told: Counter[str] = Counter()
+        """By node: how often its disk was told the time since it was set."""
         self.on_clock: list[Callable[[], None]] = []
         self.on_accepted: list[Callable[[bytes], None]] = []
         self._paid: set[tuple[str, bytes]] = set()
@@ -183,13 +192,31 @@ class History:
     def disk_changed(self, node: str) -> None:
         """What readers there were owed is no longer known: a place in a queue went with the disk."""
         self.disks_changed[node] += 1
+        self._set_s[node] = self._set_ever_s[node]
         for reader, (address, _) in list(self.readers.items()):
             if address.endswith(f"@{node}"):
                 del self.readers[reader]
                 self.owed[reader].clear()
 
-    def clock_stepped(self, seconds: float) -> None:
+    def clock_stepped(self, node: str, seconds: float) -> None:
         """The wall clock of a node was set."""
         self.clock_ahead_s += max(0.0, seconds)
+        self._set_s[node] += seconds
+        self._set_ever_s[node] += max(0.0, seconds)
+        self._told[node] = 0
         for listener in self.on_clock:
             listener()
+
+    def clock_stored(self, node: str) -> None:
+        """The time by the node's wall clock is on its disk."""
+        self._told[node] += 1
+        if self._told[node] > 1:  # the first time may have been on its way to the disk when the clock was set
+            self._set_s[node] = 0.0
+
+    def started(self, node: str) -> None:
+        """A life of the node begins."""
+        ahead_s = self._set_s.pop(node, 0.0)
+        if ahead_s > 0.0:
+            self.counted_ahead_s += ahead_s
+            for listener in self.on_clock:
+                listener()

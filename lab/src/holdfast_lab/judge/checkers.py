@@ -17,6 +17,7 @@ from holdfast.custody.transfers.carried import passed_by
 from holdfast.engine.port import Batch
 from holdfast.links import large_receives as streams
 from holdfast.names import DEAD_LETTERS
+from holdfast.state.steady import WALL_KEY
 from holdfast.storage.port import Store
 from holdfast_lab.base.client_history import KEY_BYTES, History, Violation, key_in
 from holdfast_lab.judge.frames import FrameReader
@@ -186,6 +187,8 @@ class Ledger:
             for (table, raw), data in batch.puts.items():
                 if table == "queues":
                     self._named(disk, raw, data)
+                elif raw == WALL_KEY:
+                    self.history.clock_stored(name)
         if self.history.kept:
             for queue_id, sequence, value in batch.appends:
                 kept = self.history.kept.get(f"{disk.names[queue_id]}@{name}")

@@ -293,7 +293,7 @@ class Faults:
 
     def _clock_step(self, fault: Fault) -> None:
         self.bed.sim_nodes[fault.node].clock.step(fault.amount)
-        self.bed.history.clock_stepped(fault.amount)
+        self.bed.history.clock_stepped(fault.node, fault.amount)
 
     def _lie(self, fault: Fault) -> None:
         liar = self.liars[fault.node]

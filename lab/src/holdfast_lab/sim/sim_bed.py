@@ -254,6 +254,7 @@ class SimBed:
 
     def started(self, node: SimNode) -> None:
         self.ledger.disk(node.name, node.store)
+        self.history.started(node.name)
         for observer in self.observers:
             observer.started(node)
 

@@ -65,7 +65,7 @@ class Delayed(Publish):
             self._told[key] = {}
             if random.random() < self.share:
                 delay_s = random.choice(self.delays_s)
-                self._due[key] = bed.now() + delay_s * (1.0 - CLOCKS_APART) - ROUNDING_S + bed.history.clock_ahead_s
+                due = bed.now() + delay_s * (1.0 - CLOCKS_APART) - ROUNDING_S
                 if random.random() < self.by_clock:
                     at_ms = max(map(bed.wall_ms, bed.nodes)) + int(delay_s * 1000)
                     self._told[key] = {DELIVERY_TIME: Timestamp(at_ms)}
@@ -73,7 +73,13 @@ class Delayed(Publish):
                     self._clock_set(bed)
                 else:
                     self._told[key] = {DELIVERY_DELAY: Ulong(int(delay_s * 1000))}
+                self._due[key] = due + self._ahead_s(bed, key)
         return self._told[key] or None
+
+    def _ahead_s(self, bed: Bed, key: bytes) -> float:
+        """By how much clocks were set forward: a delay is counted by one that only a start may set."""
+        history = bed.history
+        return history.clock_ahead_s if DELIVERY_TIME in self._told[key] else history.counted_ahead_s
 
     def _clock_set(self, bed: Bed) -> None:
         """What waits for a clock that was set back is not awaited."""
@@ -93,7 +99,7 @@ class Delayed(Publish):
                 disk = bed.disk_of(self.at, delivery)
                 bed.history.receive(key, place, marked=marked(delivery), sequence=delivery.sequence, disk=disk)
                 self._waits.pop(key, None)
-                left_s = self._due.get(key, 0.0) - bed.now() - bed.history.clock_ahead_s
+                left_s = self._due[key] - bed.now() - self._ahead_s(bed, key) if key in self._due else 0.0
                 if left_s > 0:
                     raise Violation(f"{key.decode()} was shown at {place} {left_s:.3f} s before its time")
             delivery.accept()

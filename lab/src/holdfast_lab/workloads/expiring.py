@@ -1,7 +1,9 @@
 """`expiring`: messages with a time to live; only those that expire in transit or in a queue are excused.
 
 Rules of this file: a key is excused only when its time could have run out by its nodes' own clocks: a little before
-its deadline counted from the offer, and earlier by as much as somebody has set clocks forward.
+its deadline counted from the offer, and earlier by as much as somebody has set clocks forward. What ends at a time of
+the wall clock ends as soon as that was set; a time to live is counted by a clock that nobody sets, to which a start
+adds what the wall clock was set forward since the node's last commit.
 """
 
 import asyncio
@@ -56,27 +58,32 @@ class Expiring(Publish):
                 round(random.uniform(self.ttl_min_s, self.ttl_max_s), 3) if random.random() < self.share else 0.0
             )
             if ttl_s:
-                left_s = max(0.0, ttl_s * (1.0 - CLOCKS_APART) - ROUNDING_S)
-                self._deadlines[key] = bed.now() + left_s
-                # A node that starts again counts by its wall clock what that is ahead.
-                soonest_s = max(0.0, left_s - bed.history.clock_ahead_s)
-                asyncio.get_running_loop().call_later(soonest_s, self._excuse, bed, key)
+                self._deadlines[key] = bed.now() + max(0.0, ttl_s * (1.0 - CLOCKS_APART) - ROUNDING_S)
                 if self.by_clock and random.random() < self.by_clock:
                     self._ends[key] = max(map(bed.wall_ms, bed.nodes)) + int(ttl_s * 1000)
-                self._sweep(bed)
+                self._await_end(bed, key)
         if key in self._ends:
             return None
         return Header(ttl=int(ttl_s * 1000)) if ttl_s else None
+
+    def _await_end(self, bed: Bed, key: bytes) -> None:
+        """Excuses it once its time may be over."""
+        history = bed.history
+        ahead_s = history.clock_ahead_s if key in self._ends else history.counted_ahead_s
+        left_s = self._deadlines[key] - bed.now() - ahead_s
+        if left_s > 0.0:
+            asyncio.get_running_loop().call_later(left_s, self._excuse, bed, key)
+        else:
+            self._excuse(bed, key)
 
     def _excuse(self, bed: Bed, key: bytes) -> None:
         if self._deadlines.pop(key, None) is not None and key not in bed.history.received:
             bed.history.excuse(key, OVER)
 
     def _sweep(self, bed: Bed) -> None:
-        """Somebody set a clock forward: what that may have ended is excused at once."""
-        now = bed.now() + bed.history.clock_ahead_s
-        for key in [key for key, deadline in self._deadlines.items() if deadline <= now]:
-            self._excuse(bed, key)
+        """Somebody set a clock forward: all ends sooner, also what has not ended with that."""
+        for key in list(self._deadlines):
+            self._await_end(bed, key)
 
     def check(self, bed: Bed) -> None:
         history = bed.history
