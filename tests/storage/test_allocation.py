@@ -1,6 +1,7 @@
 """Space taken ahead: whole MiB at the end, within the bound, as much as the disk has."""
 
 import os
+import resource
 from pathlib import Path
 
 import pytest
@@ -58,4 +59,16 @@ def test_it_takes_what_the_disk_has_and_asks_again(fd: int, monkeypatch: pytest.
     monkeypatch.undo()
     assert allocation.grow(8 * MIB)
     assert allocation.bytes == 8 * MIB
+    os.close(fd)
+
+
+def test_it_grows_as_far_as_the_process_may_write(fd: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    allocation = Allocation(fd, 100 * MIB)
+    monkeypatch.setattr(resource, "getrlimit", lambda what: (5 * MIB + 1, resource.RLIM_INFINITY))
+    assert allocation.bytes_most == 5 * MIB and allocation.grow(8 * MIB)
+    assert allocation.bytes == 5 * MIB and not allocation.can_grow(6 * MIB)
+    monkeypatch.setattr(resource, "getrlimit", lambda what: (MIB, resource.RLIM_INFINITY))
+    assert allocation.bytes_most == 5 * MIB and not allocation.grow(6 * MIB)
+    monkeypatch.undo()
+    assert allocation.bytes_most == 100 * MIB and allocation.grow(6 * MIB)
     os.close(fd)

@@ -51,11 +51,13 @@ Rows = Mapping[tuple[str, bytes], bytes]
 
 
 class Space(NamedTuple):
-    """The disk space of a store, in bytes: the size of its file, its maximum, and the free space of the file system."""
+    """The disk space of a store, in bytes: its file's size, that file's maximum, what the file system has free, and the
+    largest file that the process may write, None for any."""
 
     file_bytes: int
     bytes_max: int
     free_bytes: int
+    file_limit_bytes: int | None = None
 
 
 class EntryReader(Protocol):

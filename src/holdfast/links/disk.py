@@ -301,6 +301,10 @@ class Disk:
         space = self._store.space()
         if space.file_bytes + MIB > space.bytes_max:
             return f"the store has reached [store] bytes_max ({size(space.bytes_max)}): consume messages, or raise it"
+        limit = space.file_limit_bytes
+        if limit is not None and space.file_bytes + MIB > limit:
+            text = f"the node may write no file larger than {size(limit)} (ulimit -f), and the store has"
+            return f"{text} {size(space.file_bytes)}: consume messages, or raise that limit"
         left = f"its file system has {size(space.free_bytes)} left"
         return f"{left}, and the store has {size(space.file_bytes)}: consume messages, or give it more space"
 

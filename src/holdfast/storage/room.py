@@ -16,7 +16,7 @@ from typing import Any, Final
 import lmdb
 
 from holdfast.errors import StorageFull
-from holdfast.storage.files.allocation import Allocation
+from holdfast.storage.files.allocation import Allocation, file_limit_bytes
 from holdfast.storage.files.readers import NodeReaderLock
 from holdfast.storage.layout.pages import META_PAGES
 from holdfast.storage.layout.records import Group
@@ -114,7 +114,7 @@ class Room:
 
     def room_bytes_most(self) -> int:
         """See `Store.room_bytes_most`."""
-        most = min(self.bytes_max, self.allocation.disk_bytes())
+        most = min(self.allocation.bytes_most, self.allocation.disk_bytes())
         most -= min(RESERVE_BYTES_MAX, most // DISK_SHARE) + min(OWN_BYTES, most // OWN_SHARE)
         return most // DISK_BYTES_PER_BYTE
 
@@ -129,11 +129,12 @@ class Room:
 
     def space(self) -> Space:
         """See `Store.space`."""
-        return Space(self.allocation.occupied(), self.bytes_max, self.allocation.free_on_disk())
+        allocation = self.allocation
+        return Space(allocation.occupied(), self.bytes_max, allocation.free_on_disk(), file_limit_bytes())
 
     def bytes_most(self) -> int:
         """What the file may grow to on the disk as it is now, at most `bytes_max`."""
-        return min(self.bytes_max, self.allocation.bytes + self.allocation.free_on_disk())
+        return min(self.allocation.bytes_most, self.allocation.bytes + self.allocation.free_on_disk())
 
     def surely_bytes(self) -> int | None:
         """At the most what `sure_bytes` says, for one call of LMDB; None where it is to be measured."""

@@ -6,14 +6,22 @@ fallocate in the file system, libc writes a byte to each block, which would race
 
 import errno
 import os
+import resource
 from typing import Final
 
 from holdfast.units import MIB
 
-__all__ = ["FULL_ERRNOS", "Allocation"]
+__all__ = ["FULL_ERRNOS", "Allocation", "file_limit_bytes"]
 
 FULL_ERRNOS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """What a file system says where space, quota or file size has run out; anything else is a failing disk."""
+
+
+def file_limit_bytes() -> int | None:
+    """Most bytes that a file which this process writes may have (ulimit -f); None without a limit. It may be changed
+    from outside at any time."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+    return None if soft == resource.RLIM_INFINITY else soft
 
 
 class Allocation:
@@ -36,7 +44,7 @@ class Allocation:
                     raise
 
     def grow(self, wanted: int) -> bool:
-        """Grows the file to `wanted` bytes, or as far as disk and `bytes_max` allow. True if it grew. Raises OSError
+        """Grows the file to `wanted` bytes, or as far as disk and `bytes_most` allow. True if it grew. Raises OSError
         for a failing disk, never for a full one.
         """
         target = self._target(wanted)
@@ -55,8 +63,14 @@ class Allocation:
         """Whether `grow` would try."""
         return self._target(wanted) > self.bytes
 
+    @property
+    def bytes_most(self) -> int:
+        """What the file may grow to, on a disk with enough room: `bytes_max`, or less by the process's limit."""
+        limit = file_limit_bytes()
+        return self._bytes_max if limit is None else min(self._bytes_max, max(self.bytes, limit // MIB * MIB))
+
     def _target(self, wanted: int) -> int:
-        target = min(_up(wanted), self._bytes_max)
+        target = min(_up(wanted), self.bytes_most)
         if target > self.bytes:
             # Whatever the disk has: the last MiB may be the one that a retirement needs.
             target = min(target, self.bytes + self.free_on_disk() // MIB * MIB)

@@ -16,7 +16,7 @@ import lmdb
 
 from holdfast.broker.queue import COUNTERS
 from holdfast.errors import StorageError, StorageFull
-from holdfast.storage.files.directory import DATA, means_full, not_written
+from holdfast.storage.files.directory import DATA, means_full, no_space, not_written
 from holdfast.storage.layout.pages import META_PAGES, read_root
 from holdfast.storage.layout.schema import DATABASES, DATABASES_MAX
 from holdfast.units import MIB
@@ -166,7 +166,7 @@ def copy_out(
             os.close(fd)
     except OSError as error:
         if means_full(error):
-            raise StorageFull(f"{target}: the disk is full after {done} of {expected} bytes") from error
+            raise StorageFull(f"{target}: {no_space(error)}, after {done} of {expected} bytes") from error
         raise not_written(target, error) from error
     finally:
         os.close(coming)  # first: without a reader the copy ends with EPIPE

@@ -246,9 +246,16 @@ def means_full(error: Exception) -> bool:
     return isinstance(error, full) or code(error) in FULL_ERRNOS
 
 
+def no_space(error: Exception) -> str:
+    """Of an error that `means_full`: what has no room."""
+    if code(error) == errno.EFBIG:
+        return "its file would be larger than this process may write (ulimit -f)"
+    return f"no space on disk ({_reason(error)})"
+
+
 def refusal(path: Path, error: Exception) -> StorageError:
     if means_full(error):
-        return StorageFull(f"store {path}: no space on disk ({_reason(error)})")
+        return StorageFull(f"store {path}: {no_space(error)}")
     if isinstance(error, FileExistsError | NotADirectoryError) and path.exists() and not path.is_dir():
         return StorageError(f"store {path} is a file; expected a directory")
     if code(error) == errno.ENOMEM or os.strerror(errno.ENOMEM) in str(error):
@@ -265,7 +272,7 @@ def refusal(path: Path, error: Exception) -> StorageError:
 def not_written(place: Path, error: Exception) -> StorageError:
     """The same for an error while something new was written there."""
     if means_full(error):
-        return StorageFull(f"{place}: no space on disk ({_reason(error)})")
+        return StorageFull(f"{place}: {no_space(error)}")
     return StorageError(f"{place}: cannot be written ({_reason(error)})")
 
 
