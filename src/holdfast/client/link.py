@@ -104,8 +104,8 @@ class LinkHost(Protocol):
     def note_abandoned(self, error: Exception) -> None:
         """A sender failed with messages in doubt; `close` of the connection raises `error`."""
 
-    def note_refused(self, reason: str) -> None:
-        """A link could not be attached, for a reason that may pass: it is tried again."""
+    def note_refused(self, reason: str, left_s: float) -> None:
+        """A link could not be attached, for a reason that may pass: it is tried again for `left_s` seconds."""
 
     def note_gain(self, link: "ClientLink") -> None:
         """Counts the link's progress as progress of the connection; called before the link resets it."""
@@ -244,22 +244,29 @@ class ClientLink(LinkHandler):
 
     def _detached_by_node(self, error: Error | None) -> None:
         condition = None if error is None else str(error.condition)
+        down_s = 0.0
         if condition is None or condition in TRANSIENT:
             now = self._loop.time()
             self._connection.note_gain(self)
             self.outage.failed(now)
-            if self.outage.down_s(now) <= self._connection.retry_s:
+            down_s = self.outage.down_s(now)
+            left_s = self._connection.retry_s - down_s
+            if left_s > 0 or (not down_s and self._ready.done()):  # one that was there is attached once again at least
                 wait_s = self.outage.next_wait_s()
                 if error is not None and not self._ready.done():
-                    self._connection.note_refused(str(self._error(condition, error.description)))
+                    self._connection.note_refused(str(self._error(condition, error.description)), left_s)
+                if left_s > 0:
+                    wait_s = min(wait_s, left_s)
                 self._retry = self._loop.call_later(wait_s, self._connection.attach_again, self)
                 return
-        self.fail(self._error(condition, None if error is None else error.description))
+        self.fail(self._error(condition, None if error is None else error.description, down_s))
 
-    def _error(self, condition: str | None, description: str | None) -> LinkError:
+    def _error(self, condition: str | None, description: str | None, tried_s: float = 0.0) -> LinkError:
         text = f"{self._what}: the node ended the link: {description or condition or 'without a reason'}"
         if description and condition:
             text += f" ({condition})"
+        if tried_s:
+            text += f"; given up after {round(tried_s, 1):g} s"
         kind = LinkStolen if condition == conditions.STOLEN else LinkError
         return kind(text, condition)
 

@@ -178,10 +178,10 @@ class Reconnecting:
         if not self._closing:
             self._abandoned = self._abandoned or error
 
-    def note_refused(self, reason: str) -> None:
+    def note_refused(self, reason: str, left_s: float) -> None:
         """Logs why a link is not attached yet."""
         if self._log_throttle.is_due(reason, self.loop.time()):
-            log.warning("%s: %s; trying again for %g s", self.url, reason, self.retry_s)
+            log.warning("%s: %s; trying again for %g s", self.url, reason, round(left_s, 1))
 
     def note_gain(self, link: ClientLink) -> None:
         """Counts the link's progress as progress of the connection; called before the link resets it."""
