@@ -14,6 +14,8 @@ THRESHOLDS: Final = (50_000, 20, 50)
 
 
 def collect_rarely() -> None:
-    """From now on; what this process has made so far is not looked at again."""
-    gc.freeze()
+    """From now on. What this process has made before the first call is not looked at again; what it makes between two
+    calls is, as it may be garbage."""
+    if not gc.get_freeze_count():
+        gc.freeze()
     gc.set_threshold(*THRESHOLDS)
