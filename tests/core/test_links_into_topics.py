@@ -89,6 +89,16 @@ def test_a_link_whose_message_need_not_go_there_any_more_goes_on() -> None:
     assert a.bodies("work") == [] and a.queue("@c").messages == 2
 
 
+def test_a_link_that_is_deleted_waits_no_more() -> None:
+    rig, (a, _, _), _, sender = joined()
+    publish(rig, sender, "1", "2", "3", "4")
+    rig.run(5)
+    assert state(a) == "no room" and a.core is not None
+    done(rig.client(a), "DELETE", "link", "into")
+    a.core.validate()
+    assert not links_of(a).handing.beyond.links
+
+
 def test_a_link_goes_on_when_the_queue_for_the_other_node_may_have_more() -> None:
     rig, (a, _, _), _, sender = joined()
     publish(rig, sender, "1", "2", "3", "4")

@@ -74,6 +74,11 @@ def _(s: Any) -> None:
     s.links.windowed[type("Link", (), {"name": "gone", "config": s.idle.config})()] = False
 
 
+@breaks("queue_links: links that are gone wait for room in another node's queue", linking)
+def _(s: Any) -> None:
+    s.links.handing.beyond.links[type("Link", (), {"name": "gone", "config": s.idle.config, "beyond": None})()] = None
+
+
 @breaks("queue_links: {} leads out of its virtual host", linking)
 def _(s: Any) -> None:
     s.idle.target = type("Queue", (), {"host": "acme"})()
