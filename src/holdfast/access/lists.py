@@ -145,8 +145,8 @@ class AccessLists:
             found = self._remembered[key] = self.decide(who, action, address, host)
         if found.allowed:
             return None
-        where = "this node" if address == NODE else "there"
-        return f"no permission to {action} {where}; ask the administrator of this node"
+        text = f"no permission to {action} this node" if address == NODE else f"no permission to {action} there"
+        return f"{text}; ask the administrator of this node"
 
 
 def _closest(rules: Iterable[_Rule], user: str | None, action: str) -> tuple[tuple[int, bool], Decision] | None:
