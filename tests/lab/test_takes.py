@@ -40,6 +40,14 @@ def test_a_share_of_the_seeds_has_such_a_node(plans: list[Plan]) -> None:
         assert not any(told.get("node") == node and told["kind"] == "publish" for told in plan.workloads)
 
 
+@pytest.mark.parametrize(("seed", "size"), [(525, 700), (1_115, 700), (809, 1_500)])
+def test_it_takes_what_programs_send_there_that_later_draws_add(seed: int, size: int) -> None:
+    """It would be rejected for ever."""
+    plan = draw_plan(seed)
+    assert [*plan.topology.takes.values()] == [size]
+    assert execute(plan, seed).failure == ""
+
+
 def test_nothing_else_of_a_seed_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     draw_up_to(monkeypatch, with_takes)
     plans = [draw_plan(seed) for seed in SEEDS[:40]]

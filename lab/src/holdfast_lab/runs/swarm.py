@@ -45,7 +45,7 @@ from holdfast_lab.draws.drawn_reloads import with_reloads
 from holdfast_lab.draws.drawn_remotes import with_remotes
 from holdfast_lab.draws.drawn_scenes import with_later_scenes
 from holdfast_lab.draws.drawn_services import with_services, with_services_apart
-from holdfast_lab.draws.drawn_takes import with_takes
+from holdfast_lab.draws.drawn_takes import with_takes, with_takes_for_programs
 from holdfast_lab.draws.drawn_topologies import with_topologies
 from holdfast_lab.draws.drawn_unreached import with_full, with_unreached
 from holdfast_lab.draws.drawn_wire import with_wire
@@ -115,6 +115,7 @@ DRAWS: Final[tuple[Draw, ...]] = (
     with_remotes,
     with_listeners,
     with_short_names,
+    with_takes_for_programs,
 )
 """What is drawn on top of a plan: aims add knobs to those of the small bounds, and the wire takes one away again where
 LMDB lies under the nodes."""
