@@ -430,6 +430,30 @@ def test_what_found_no_credit_is_said_when_there_is_some(monkeypatch: pytest.Mon
     assert federation is not None and federation.neighbours["b"].modes == {TOPIC: "dynamic"}
 
 
+def test_what_is_due_wakes_nobody_while_there_is_no_credit_to_say_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Rig()
+    a, b, c = network(rig, "a-b", "b-c")
+    rig.run(3)
+    federate(rig, b, "a", "c")
+    federate(rig, a, "b")
+    federate(rig, c, "b")
+    bind(rig, a, "us.#")
+    session, federation = core_of(b).neighbours["a"], control(b).federation
+    assert federation is not None
+    with monkeypatch.context() as patch:
+        patch.setattr(session, "send", lambda fields, *, reserve: False)
+        bind(rig, c, "us.ibm")
+        assert "a" in control(b).messages.unsent
+        neighbour = federation.neighbours["a"]
+        neighbour.later = {Key("a", TOPIC): rig.now}
+        control(b)._moved()
+        rig.run(1)  # the rig finds a node that goes on for nothing
+        assert neighbour.later and control(b).next_deadline() > rig.now
+    control(b).credited(session)
+    rig.run(2)
+    assert not neighbour.later and not control(b).messages.unsent and known(a, "c") == {"us.ibm"}
+
+
 def test_what_waits_is_in_the_account_of_memory_and_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     rig = Rig()
     a, b = network(rig, "a-b")

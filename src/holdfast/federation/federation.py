@@ -451,15 +451,13 @@ class Federation:
 
     # ------------------------------------------------------------------------------------------------ time
 
-    def next_deadline(self, now: float) -> float:
+    def next_deadline(self, now: float, mute: Collection[str] = ()) -> float:
+        """`mute`: neighbours to which nothing can be said until they give credit, also of what is due."""
         if self._to_check:
             return now
-        times = [self._refresh_at]
-        if self._retry_at is not None:
-            times.append(self._retry_at)
-        times += self.claims.next_deadlines()
-        for at in (self.confirming.next_deadline(now), *(one.next_deadline() for one in self.neighbours.values())):
-            times += [] if at is None else [at]
+        said = (one.next_deadline() for name, one in self.neighbours.items() if name not in mute)
+        asked = (self._retry_at, self.confirming.next_deadline(now), *said)
+        times = [self._refresh_at, *self.claims.next_deadlines(), *(at for at in asked if at is not None)]
         if any(own.is_summed(self.bounds.rows_max) for own in self.own.values()):
             times.append(self._summed_at)
         return max(now, min(times))

@@ -318,7 +318,7 @@ class BindingControl:
         if self.messages.is_due or routes.rerouted or routes.may_spread:
             return now
         if self._due_at is None:
-            self._due_at = self.federation.next_deadline(now)
+            self._due_at = self.federation.next_deadline(now, self.messages.unsent)
         times = [self._due_at]
         if self._learns_until is not None:
             times.append(self._learns_until)
