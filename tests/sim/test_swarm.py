@@ -44,6 +44,8 @@ FOUND = {
     3_230_017: "a relay's copy went past a bound of bytes by the annotations that it got",
     3_230_044: "of the lab: a node forgot the link of a producer without a name, which had been away for long",
     3_230_161: "a purge asked in each turn whether it may go on, while its batch waited for something to be appended",
+    3_230_304: "a named producer with many gaps and small frames was refused: the answer to its attach did not fit",
+    3_230_318: "of the lab: who came back to a subscription waited for two seconds, and the node's disk stalled",
 }
 """Seeds that found a defect, and which."""
 

@@ -29,6 +29,9 @@ from holdfast_lab.workloads.common import (
 
 SURE: Final = 0.95
 """Of the time, as this run's clock has it: a node's may run faster."""
+SHOWN_S: Final = 60.0
+"""Who is back in time is shown within this what it is to be shown. It may take long: before it is shown something, the
+node stores that it may have been, and disks stall for some seconds, or refuse what is stored."""
 
 
 @dataclass(kw_only=True)
@@ -126,7 +129,7 @@ class Idle:
                 return None
             had_link = began
             try:
-                while missing and (batch := await receiver.batch(timeout_s=self.idle_s)):
+                while missing and (batch := await receiver.batch(timeout_s=SHOWN_S)):
                     for delivery in batch:
                         key = own_key_of(bed.history, me, delivery.payload, delivery.message, name)
                         missing.pop(int(key[4:]), None)

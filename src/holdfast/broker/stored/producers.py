@@ -32,14 +32,14 @@ class Producer:
     def key(self) -> bytes:
         return f"{self.name}\0{self.address}".encode()
 
-    def missing(self) -> list[list[int]]:
-        """Ranges up to the last number that are not stored, at most MISSING_MAX. If there are more, the last range ends
+    def missing(self, most: int = MISSING_MAX) -> list[list[int]]:
+        """Ranges up to the last number that are not stored, at most so many. If there are more, the last range ends
         at the last number: a message that is sent again is recognised, but one that counts as stored by mistake would
         be lost.
         """
         gaps = self.stored.gaps(1, self.stored.last)
-        if len(gaps) > MISSING_MAX:
-            gaps[MISSING_MAX - 1 :] = [(gaps[MISSING_MAX - 1][0], self.stored.last)]
+        if len(gaps) > most:
+            gaps[most - 1 :] = [(gaps[most - 1][0], self.stored.last)]
         return [[first, last] for first, last in gaps]
 
     def admits(self, number: int, ranges_max: int) -> bool:

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from holdfast.amqp.connection import Receiver
 from holdfast.amqp.wire import conditions
+from holdfast.amqp.wire.encoding import encode
 from holdfast.amqp.wire.extensions import LAST_NUMBER, MISSING, PRODUCER, PRODUCER_EPOCH
 from holdfast.amqp.wire.performatives import Coordinator, Target
 from holdfast.amqp.wire.types import Ulong
@@ -25,6 +26,9 @@ from holdfast.engine.effects import LinkEffect
 from holdfast.peers.peer import Peer
 from holdfast.state.catalog import Catalog
 from holdfast.state.turns import Turns
+
+ANSWER_BYTES: Final = 192
+"""More than the answer to a named producer has beside what its attach says, and the missing ranges."""
 
 PRODUCER_KEY_BYTES_MAX: Final = 400
 """Bytes of a producer's name and address together, which a key of the store's small tables holds (engine/port.py)."""
@@ -142,8 +146,26 @@ def _answer_named(effect: AnswerNamedProducer) -> None:
     told = {
         LAST_NUMBER: Ulong(producer.stored.last),
         PRODUCER_EPOCH: Ulong(producer.epoch),
-        MISSING: [[Ulong(first), Ulong(last)] for first, last in producer.missing()],
+        MISSING: _missing(link, producer),
     }
     link.accept(properties=told)
     named.refill()
     peer.touch()
+
+
+def _missing(link: Receiver, producer: Producer) -> list[list[Ulong]]:
+    """The numbers that are not stored, in as few ranges as fit into one frame of the peer's beside the rest of the
+    answer: an attach that is refused for its size would be refused for ever."""
+    ranges = _as_ulong(producer.missing())
+    if not ranges:
+        return []
+    left = link.session.connection.body_bytes_max - ANSWER_BYTES - len(encode(link.remote_attach))
+    for count, one in enumerate(ranges):
+        left -= len(encode(one))
+        if left < 0:
+            return _as_ulong(producer.missing(max(1, count)))
+    return ranges
+
+
+def _as_ulong(ranges: list[list[int]]) -> list[list[Ulong]]:
+    return [[Ulong(first), Ulong(last)] for first, last in ranges]

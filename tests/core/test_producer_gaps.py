@@ -1,0 +1,45 @@
+"""A named producer with more gaps than the answer to its attach can list (docs/CUSTODY.md, "Producers")."""
+
+import pytest
+
+from holdfast.amqp.connection import Sender
+from holdfast.amqp.wire.extensions import LAST_NUMBER, MISSING, PRODUCER
+from holdfast.settings.queues import QueueConfig
+from support.rig import Client, Rig
+
+NUMBERS = range(1, 301)
+
+
+def attached(client: Client, name: str) -> Sender:
+    link = client.sender("work", name=name, properties={PRODUCER: "p"})
+    client.rig.settle()
+    return link
+
+
+def told(link: Sender) -> list[list[int]]:
+    attach = link.remote_attach
+    assert attach is not None and attach.properties is not None, "it was refused"
+    assert attach.properties[LAST_NUMBER] == NUMBERS[-1]
+    missing: list[list[int]] = attach.properties[MISSING]
+    return missing
+
+
+@pytest.mark.parametrize(("frame_size", "name"), [(512, "p"), (512, "p" * 80), (1_000, "p"), (65_536, "p")])
+def test_it_is_told_as_many_ranges_as_fit_and_sends_the_rest_again(frame_size: int, name: str) -> None:
+    rig = Rig()
+    node = rig.node("hub", queues=(QueueConfig(name="work"),))
+    client = rig.client(node)
+    link = attached(client, name)
+    for number in NUMBERS[1::2]:
+        client.send(link, str(number), number=number)
+    rig.settle()
+    small = rig.client(node, max_frame_size=frame_size)
+    link = attached(small, name)
+    ranges = told(link)
+    again = [number for first, last in ranges for number in range(first, last + 1)]
+    assert set(NUMBERS[::2]) <= set(again), "what is missing is sent"
+    assert (len(ranges) == len(NUMBERS) / 2) == (frame_size == 65_536)
+    for number in again:
+        small.send(link, str(number), number=number)
+    rig.settle()
+    assert sorted(map(int, node.bodies("work"))) == [*NUMBERS]
