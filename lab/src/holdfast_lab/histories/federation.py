@@ -117,9 +117,10 @@ async def bindings_spoilt(stage: Stage) -> None:
 
 
 def spoil(stage: Stage, node: str) -> int:
-    """Spoils some of the sets that are on the node's disk, as they are in memory. How many."""
-    found = federation(stage, node)
-    assert found is not None
+    """Spoils some of the sets that are on the node's disk, as they are in memory, where they may be larger or smaller
+    than before. How many."""
+    found, core = federation(stage, node), stage.bed.sim_nodes[node].core
+    assert found is not None and core is not None
     random, count = stage.random, 0
     for key, held in list(found.sets.stored.items()):
         if random.random() < 0.5 and found.sets.is_settled(key):
@@ -127,6 +128,7 @@ def spoil(stage: Stage, node: str) -> int:
             found.sets.stored[key] = random.choice(ways)(random, held)
             count += 1
     found.sets.rebuild()
+    core.memory.sets.hold(found.sets.bytes)
     return count
 
 

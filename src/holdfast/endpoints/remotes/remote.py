@@ -30,6 +30,10 @@ CONNECT: Final = "connect"
 OPENING: Final = "opening"
 UP: Final = "up"
 
+BEGINS_S: Final = 1.0
+"""How long a remote that allows a single session may take after its open to begin that itself: its begin may come in a
+later read, and if this node had begun one by then, it could not be answered."""
+
 
 @dataclass(frozen=True, slots=True)
 class RemoteParts:
@@ -64,6 +68,8 @@ class Remote:
         """It is dialled no more: it was removed, or the node stops."""
         self._answer_by: float | None = None
         """Until when the remote must have begun a session."""
+        self._begin_at: float | None = None
+        """When this node begins the only session that the remote allows, if that has not begun it."""
         self._attached = 0
         """Links that were attached."""
         self.lost_count = 0
@@ -136,10 +142,17 @@ class Remote:
         peer.remote = self
 
     def opened(self, peer: Peer) -> None:
-        """The remote has opened the connection: a session is begun, unless it has begun the only one that it allows."""
+        """The remote has opened the connection: a session is begun, or awaited for a moment if it allows one alone."""
+        self._answer_by = self._clock.now + ANSWER_S
+        if peer.amqp.channels == 1:
+            self._begin_at = self._clock.now + BEGINS_S
+        else:
+            self._begin(peer)
+
+    def _begin(self, peer: Peer) -> None:
+        self._begin_at = None
         if peer.amqp.session_count < peer.amqp.channels:
             peer.amqp.begin()
-        self._answer_by = self._clock.now + ANSWER_S
         peer.touch()
 
     def session_begun(self, peer: Peer) -> None:
@@ -150,7 +163,7 @@ class Remote:
         self.session = next(begun, None)
         if self.session is None:
             return
-        self._answer_by = None
+        self._answer_by = self._begin_at = None
         self.since, self.reason = self._clock.now, ""
         self._parts.log.write("INFO", f"remote {self.name}: connected to {peer.name}", about=self.name)
         for link in self.links:
@@ -196,7 +209,7 @@ class Remote:
             self._wait(reason)
 
     def _let_go(self) -> None:
-        self.peer = self.session = self._answer_by = None
+        self.peer = self.session = self._answer_by = self._begin_at = None
         self.lost_count += 1
         for link in self.links:
             link.let_go()
@@ -226,12 +239,14 @@ class Remote:
     def next_deadline(self) -> float | None:
         if self.peer is None:
             return self.dial_at
-        times = [self._answer_by, *(link.due_at for link in self.resting)]
+        times = [self._answer_by, self._begin_at, *(link.due_at for link in self.resting)]
         return min((at for at in times if at is not None), default=None)
 
     def tick(self, now: float) -> None:
         if self.dial_at is not None and now >= self.dial_at:
             self._dial()
+        if self._begin_at is not None and self.peer is not None and now >= self._begin_at:
+            self._begin(self.peer)
         if self._answer_by is not None and self.peer is not None and now >= self._answer_by:
             self._parts.connections.drop(self.peer, f"it has not begun a session for {ANSWER_S:g} s")
         for link in list(self.resting):

@@ -124,12 +124,12 @@ class Commits:
         """Why copies for other nodes cannot be stored."""
         if any(self._parts.spreading.learns(post.message.queue) for post in transaction.posts):
             return _error(conditions.RESOURCE_LIMIT_EXCEEDED, LEARNS)
-        counts: dict[Branch, tuple[int, int, int]] = {}
+        counts: dict[Queue, tuple[Branch, int, int, int]] = {}  # one queue may have branches of several kinds
         for post, branches in spread.items():
             for branch, more in self._parts.spreading.sizes(branches, post.message.value).items():
-                count, size, lowest = counts.get(branch, (0, 0, PRIORITY_MOST))
-                counts[branch] = count + 1, size + more, min(lowest, post.message.value[2])
-        for branch, (count, size, lowest) in counts.items():
+                _, count, size, lowest = counts.get(branch.queue, (branch, 0, 0, PRIORITY_MOST))
+                counts[branch.queue] = branch, count + 1, size + more, min(lowest, post.message.value[2])
+        for branch, count, size, lowest in counts.values():
             if self._parts.spreading.full({branch: size}, count, priority=lowest) is not None:
                 text = f"queue {branch.queue.name!r} has no room for {count} messages of the transaction"
                 return _error(conditions.RESOURCE_LIMIT_EXCEEDED, text)
