@@ -1,8 +1,9 @@
 """`idle`: a durable subscription of a topic that ends a time after its last link.
 
-Rules of this file: how long it had no link is counted from a moment at which it surely had one, the attach, so that it
-is never judged to be too early what was in time. Whoever comes back in time is shown each message that was accepted
-meanwhile. Whoever does not finds that it has ended; that comes late where its node was down.
+Rules of this file: how long it had no link is counted from a moment at which it surely had one, the attach or a later
+question that was answered on the same connection, so that it is never judged to be too early what was in time: a line
+may be lost in silence, and the client library attaches again by itself. Whoever comes back in time is shown each
+message that was accepted meanwhile. Whoever does not finds that it has ended; that comes late where its node was down.
 """
 
 import asyncio
@@ -127,16 +128,23 @@ class Idle:
             if bed.now() - had_link >= SURE * self.idle_s:
                 await ended(receiver)
                 return None
-            had_link = began
+            had_link, reconnects = began, connection.reconnects
             try:
-                while missing and (batch := await receiver.batch(timeout_s=SHOWN_S)):
+                while missing and connection.reconnects == reconnects and not receiver.ended:
+                    if bed.now() - began > SHOWN_S:
+                        raise Violation(f"{where} was back in time, and is not shown {[*missing][:50]}")
+                    batch = await receiver.batch(timeout_s=self.idle_s / 4)
                     for delivery in batch:
                         key = own_key_of(bed.history, me, delivery.payload, delivery.message, name)
                         missing.pop(int(key[4:]), None)
                         self.shown += 1
                         delivery.accept()
-                if missing and not receiver.ended:
-                    raise Violation(f"{where} was back in time, and is not shown {[*missing][:50]}")
+                    looked = bed.now()
+                    is_there = bool(batch) or await self._is_there(connection, name)
+                    if connection.reconnects == reconnects:
+                        if not is_there:
+                            raise Violation(f"{where} is gone while it has a link")
+                        had_link = looked if not batch else had_link
             except LinkError as error:
                 if error.condition == RESOURCE_DELETED:
                     raise Violation(f"{where} has ended while it had a link: {error}") from None
@@ -145,6 +153,16 @@ class Idle:
             await ended(receiver)
         self.in_time += 1
         return had_link
+
+    async def _is_there(self, connection: Connection, name: str) -> bool:
+        """Whether the node has it; the answer says that the connection was alive when this was asked."""
+        try:
+            await asked(connection, "READ", "subscription", name, {"queue": self.queue})
+        except ManagementError as error:
+            if error.code != 404:
+                raise
+            return False
+        return True
 
     async def _until_ended(self, bed: Bed, connection: Connection, name: str, had_link: float) -> None:
         """Looks until it is not there any more, and its topic has nothing of it either."""
