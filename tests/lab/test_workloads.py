@@ -3,12 +3,13 @@
 from contextlib import nullcontext
 from dataclasses import fields
 from typing import Any
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 
 from holdfast.errors import ConfigError
 from holdfast_lab.base.client_history import History, Violation, make_key
-from holdfast_lab.workloads import KINDS, Consume, ProducerLog, full_address, make_workload
+from holdfast_lab.workloads import KINDS, Consume, ProducerLog, Subscription, full_address, make_workload, subscription
 
 NEEDED: dict[str, Any] = {
     "node": "hub", "queue": "q", "address": "q@hub", "addresses": ["q@hub"], "to": "r", "topic": "t", "entries": [],
@@ -126,3 +127,16 @@ def test_two_sequences_of_one_key_are_noted() -> None:
     assert not history.doubled
     history.receive(key, "q at hub", marked=True, sequence=9)
     assert history.doubled == {key: ("q at hub", 9)} and history.redeliveries == 2
+
+
+async def test_what_another_disk_holds_was_never_advanced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It answers a question that was asked of the one before."""
+    history = History()
+    bed, reads = Mock(history=history), Subscription(node="hub", queue="q")
+    reader = subscription._Reader(Mock(), {"queue_uuid": "u", "lease_epoch": 1, "advanced": 16}, 0)
+    answer = {"messages": 10, "next_sequence": 11, "head": 1}
+    monkeypatch.setattr(subscription, "asked", AsyncMock(return_value=answer))
+    assert not await reads._empty(bed, reader, 16)
+    history.disk_changed("hub")
+    with pytest.raises(subscription.Fenced):
+        await reads._empty(bed, reader, 16)
