@@ -1,13 +1,15 @@
 """Workloads as data: every kind is made from a table, a mistake in one is told in one line; the producers' log."""
 
+from contextlib import nullcontext
 from dataclasses import fields
 from typing import Any
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 
 from holdfast.errors import ConfigError
 from holdfast_lab.base.client_history import History, Violation, make_key
-from holdfast_lab.workloads import KINDS, ProducerLog, full_address, make_workload
+from holdfast_lab.workloads import KINDS, Consume, ProducerLog, Subscription, full_address, make_workload, subscription
 
 NEEDED: dict[str, Any] = {
     "node": "hub", "queue": "q", "address": "q@hub", "addresses": ["q@hub"], "to": "r", "topic": "t", "entries": [],
@@ -48,6 +50,23 @@ def test_what_is_missing_is_told() -> None:
 )
 def test_full_address(address: str, node: str, full: str) -> None:
     assert full_address(address, node) == full
+
+
+@pytest.mark.parametrize(("breaks", "held"), [(None, 3), (8, 4), (11, 4)])
+def test_what_was_given_back_is_awaited_on_its_link_alone(breaks: int | None, held: int) -> None:
+    """With credit for one, three later messages may have been sent by then; after a break, any number."""
+    consume, link = Consume(node="hub", queue="q", credit=1), object()
+    consume._in_place(7, link)
+    consume.given_back[7] = 0
+    shown = 0
+    with (
+        nullcontext() if breaks else pytest.raises(Violation, match="7 was given back, and 4 later ones came before it")
+    ):
+        for sequence in range(8, 12):
+            link = object() if sequence == breaks else link
+            consume._in_place(sequence, link)
+            shown += 1
+    assert shown == held
 
 
 def test_a_log_writes_down_before_it_sends() -> None:
@@ -108,3 +127,16 @@ def test_two_sequences_of_one_key_are_noted() -> None:
     assert not history.doubled
     history.receive(key, "q at hub", marked=True, sequence=9)
     assert history.doubled == {key: ("q at hub", 9)} and history.redeliveries == 2
+
+
+async def test_what_another_disk_holds_was_never_advanced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It answers a question that was asked of the one before."""
+    history = History()
+    bed, reads = Mock(history=history), Subscription(node="hub", queue="q")
+    reader = subscription._Reader(Mock(), {"queue_uuid": "u", "lease_epoch": 1, "advanced": 16}, 0)
+    answer = {"messages": 10, "next_sequence": 11, "head": 1}
+    monkeypatch.setattr(subscription, "asked", AsyncMock(return_value=answer))
+    assert not await reads._empty(bed, reader, 16)
+    history.disk_changed("hub")
+    with pytest.raises(subscription.Fenced):
+        await reads._empty(bed, reader, 16)

@@ -56,8 +56,8 @@ class Consume:
     taken_by: dict[str, int] = field(default_factory=dict, init=False)
     given_back: dict[int, int] = field(default_factory=dict, init=False)
     """By sequence, where one consumer is alone: what it gave back, and how many later ones came since."""
-    disk: int = field(default=0, init=False)
-    """The one whose sequences these are."""
+    link: object = field(default=None, init=False)
+    """The one on which these came and went back; the client attaches another after a break."""
     breaks: int = field(default=0, init=False)
 
     async def setup(self, bed: Bed) -> None:
@@ -89,10 +89,7 @@ class Consume:
                             raise Violation(f"{name} was shown {key.decode()}, which {selector!r} does not select")
                         bed.history.receive(key, place, marked=marked(delivery), sequence=delivery.sequence, disk=disk)
                     self.taken_by[name] += 1
-                    if self.disk != disk:
-                        self.disk = disk
-                        self.given_back.clear()
-                    self._in_place(delivery.sequence)
+                    self._in_place(delivery.sequence, delivery.link)
                     if self.think_s:
                         await asyncio.sleep(random.expovariate(1.0 / self.think_s))
                     draw = random.random() if self.release or self.modify or self.reject else 1.0
@@ -135,9 +132,14 @@ class Consume:
         elsewhere = bool(self.elsewhere) and random.random() < self.elsewhere
         delivery.modify(delivery_failed=True, undeliverable_here=elsewhere, annotations=annotations)
 
-    def _in_place(self, sequence: int) -> None:
+    def _in_place(self, sequence: int, link: object) -> None:
         """What was given back comes before what the node had not sent by then: what lies here, is under way, or may
-        be sent for credit that is."""
+        be sent for credit that is. That is known of one link alone: what had gone out on it again, and was under way
+        when it broke, is held by it until its turn among all that ended links held has come (custody/returns.py). Nor
+        does the node hear what is given back after the break."""
+        if link is not self.link:
+            self.link = link
+            self.given_back.clear()
         self.given_back.pop(sequence, None)
         for place in self.given_back:
             if place < sequence:

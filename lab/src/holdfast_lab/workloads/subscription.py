@@ -142,9 +142,10 @@ class Subscription:
             told = await self._asked(reader.connection, "PEEK", wanted)
             end = int(told["end"])
             if end <= at:
-                idle_since = bed.now() if idle_since is None else idle_since
-                if await self._empty(reader, at):
+                if await self._empty(bed, reader, at):
                     idle_since = None
+                elif idle_since is None:
+                    idle_since = bed.now()
                 elif bed.now() - idle_since > EMPTY_WITHIN_S:
                     raise Violation(
                         f"{self.queue} at {self.node} holds entries that {self.full_name} has advanced past"
@@ -260,11 +261,14 @@ class Subscription:
         if reader.disk == bed.history.disks_changed[self.node]:
             raise Violation(f"{self.full_name} read under lease {reader.epoch}, after {other.epoch} was given")
 
-    async def _empty(self, reader: _Reader, at: int) -> bool:
-        """Whether the queue holds nothing below `at`; True too where it cannot be told."""
+    async def _empty(self, bed: Bed, reader: _Reader, at: int) -> bool:
+        """Whether the queue holds nothing below `at`; True too where it cannot be told. The question is asked again
+        after a break: if another disk answers it then, nothing of that queue was advanced."""
         if not self.alone:
             return True
         told = await asked(reader.connection, "READ", "queue", self.queue)
+        if reader.disk != bed.history.disks_changed[self.node]:
+            raise Fenced
         return not int(told["messages"]) or int(told["next_sequence"]) > at or int(told["head"]) >= at
 
     def check(self, bed: Bed) -> None:
