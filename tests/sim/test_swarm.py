@@ -48,6 +48,7 @@ FOUND = {
     3_230_318: "of the lab: who came back to a subscription waited for two seconds, and the node's disk stalled",
     3_230_373: "of the lab: a subscription's link was lost in silence, and attached again after its time",
     3_230_384: "a spool let go of a message whose number would have made one gap too many for a while",
+    3_230_691: "of the lab: guesses were counted over a restart, which forgets who failed",
 }
 """Seeds that found a defect, and which."""
 

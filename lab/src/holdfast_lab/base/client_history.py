@@ -75,6 +75,8 @@ class History:
         self.rights = Rights()
         self.disks_changed: Counter[str] = Counter()
         """By node: how often it got another disk, or an older state of its own."""
+        self.lives: Counter[str] = Counter()
+        """By node: how often it has started."""
         self.clock_ahead_s = 0.0
         """Seconds by which faults have set wall clocks forward, in all."""
         self.counted_ahead_s = 0.0
@@ -215,6 +217,7 @@ class History:
 
     def started(self, node: str) -> None:
         """A life of the node begins."""
+        self.lives[node] += 1
         ahead_s = self._set_s.pop(node, 0.0)
         if ahead_s > 0.0:
             self.counted_ahead_s += ahead_s

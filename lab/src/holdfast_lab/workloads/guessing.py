@@ -1,7 +1,8 @@
 """`guessing`: strangers who guess the passwords of neighbours, at a node whose neighbours log in.
 
 Rules of this file: each guess is wrong, so nobody comes in; of those from one address for one name no more are answered
-than the node's limits allow, whatever the guesser does while he waits. Whether neighbours come in is for others to say.
+in one life of the node than its limits allow, whatever the guesser does while he waits: a node that starts again has
+forgotten who failed. Whether neighbours come in is for others to say.
 """
 
 import asyncio
@@ -70,8 +71,9 @@ class Guessing:
 
     async def _guess(self, bed: Bed, name: str) -> None:
         random = bed.stream(name)
-        began = bed.now()
+        began = since = bed.now()
         failed: Counter[str] = Counter()
+        life = bed.history.lives[self.node]
         for number in range(self.tries if self.users else 0):
             if bed.now() >= began + self.seconds:
                 break
@@ -81,11 +83,14 @@ class Guessing:
             self.outcomes[told] += 1
             if told == "entered":
                 raise Violation(f"a wrong password of {user!r} let {name} in at {self.node}")
+            if life != bed.history.lives[self.node]:
+                life, since = bed.history.lives[self.node], bed.now()
+                failed.clear()
             failed[user] += told == "failed"
-            most = self.failures_max + (bed.now() - began) * SLACK / self.retry_s + 1
+            most = self.failures_max + (bed.now() - since) * SLACK / self.retry_s + 1
             if failed[user] > most:
                 text = f"{failed[user]} guesses of {name} for {user!r} at {self.node} were answered"
-                raise Violation(f"{text} in {bed.now() - began:.3f} s; at most {most:.0f} should be")
+                raise Violation(f"{text} in {bed.now() - since:.3f} s; at most {most:.0f} should be")
             await asyncio.sleep(random.expovariate(1.0 / self.pause_s))
 
     async def _one(self, bed: Bed, name: str, user: str, password: str, *, goes: bool) -> str:
