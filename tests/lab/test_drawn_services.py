@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from holdfast.endpoints.addresses.resolver import Resolver
+from holdfast.errors import ConfigError
+from holdfast.settings.queues import QueueConfig
 from holdfast_lab.base.fences import ACTIONS, MADE, QUEUES, USERS, Fences, access_of
 from holdfast_lab.canaries import plant
 from holdfast_lab.draws import drawn_access, drawn_services
@@ -72,6 +74,24 @@ def test_nothing_else_of_a_seed_changes(
         assert replace(plan, topology=topology, workloads=(), faults=()) == replace(without, workloads=(), faults=())
         assert plan.workloads[: len(without.workloads)] == without.workloads
         assert set(without.faults) <= set(plan.faults)
+
+
+def test_no_virtual_hosts_are_drawn_where_rules_let_nobody_in() -> None:
+    topology = line("ber fra")
+    access = access_of(Random(1), [topology.login_of("fra", "ber")], "ber")
+    plan = Plan(name="rules", topology=replace(topology, logins=True, access={"fra": access}), workloads=())
+    assert not drawn_services.services_apart(Random(1), "fra", plan).queues
+    assert drawn_services.services_apart(Random(1), "ber", plan).queues, "there is a place beside it"
+
+
+def test_a_topology_with_virtual_hosts_that_nobody_may_enter_is_refused() -> None:
+    topology = line("ber fra")
+    access = access_of(Random(1), [topology.login_of("fra", "ber")], "ber")
+    queues = {"fra": (QueueConfig(name="either", vhost="acme"),)}
+    replace(topology, queues=queues).validate()
+    replace(topology, access={"fra": access}).validate()
+    with pytest.raises(ConfigError, match="no user may enter"):
+        replace(topology, queues=queues, access={"fra": access}).validate()
 
 
 def test_transactions_have_room_for_the_numbers_that_they_leave_open() -> None:

@@ -70,8 +70,10 @@ def with_services(plan: Plan, seed: int) -> Plan:
 
 
 def services_apart(random: Random, node: str, plan: Plan) -> Scene:
-    """One name in two virtual hosts of a node, which means one thing here and another there."""
-    if _has_no_place(node, plan) or is_guessed_at(plan, node) or plan.topology.hosts(node):
+    """One name in two virtual hosts of a node, which means one thing here and another there. Not where a node has
+    rules: all its users are in the default host, and may enter no other."""
+    topology = plan.topology
+    if _has_no_place(node, plan) or is_guessed_at(plan, node) or topology.hosts(node) or node in topology.access:
         return Scene()
     scene = Scene([], _trouble(random, node, plan))
     for host in ("", "acme"):

@@ -124,10 +124,11 @@ class Topology:
     """Links lead to other machines, without TLS: neighbours log in, by a mechanism that does not send the password."""
 
     access: Mapping[str, AccessConfig] = field(default_factory=dict)
-    """By node: who may do what there; each user's password is HARNESS."""
+    """By node: who may do what there; each user's password is HARNESS. All its users are in the default host, so such a
+    node has no other."""
 
     def validate(self) -> None:
-        """Raises ConfigError where a link or a queue names no node."""
+        """Raises ConfigError where a link or a queue names no node, or nobody may enter a node's virtual hosts."""
         known = set(self.nodes)
         if len(known) != len(self.nodes):
             raise ConfigError("topology lists a node twice; list it once")
@@ -149,6 +150,9 @@ class Topology:
         ):
             if name not in known:
                 raise ConfigError(f"invalid value {name!r} for topology; expected a node's name")
+        for name in self.access:
+            if hosts := self.hosts(name):
+                raise ConfigError(f"no user may enter {hosts} at node {name!r}; give it rules or hosts, not both")
 
     def neighbours(self, node: str) -> list[str]:
         """In the order of their names."""
