@@ -211,6 +211,18 @@ def test_an_answer_that_is_as_large_as_the_peers_frames() -> None:
     assert kinds == {(Attach,), (Attach, Detach)} and max(whole_bytes) == 512
 
 
+def test_a_refusal_that_is_as_large_as_the_peers_frames_says_why() -> None:
+    for name_bytes in range(250, 420):
+        side = server(max_message_size=2**40)
+        hear(side, AMQP_HEADER + wire(Open("c", max_frame_size=512), Begin(None, 0, 9, 9)), NOW)
+        side.take_output(NOW)
+        attach = Attach("n" * name_bytes, 0, False, source=Source("q" * 100), initial_delivery_count=0)
+        (event,) = hear(side, wire(attach), NOW)
+        event.link.refuse("amqp:not-found", "no such queue")
+        attached, detached = said(side)
+        assert attached.target is None and detached.error.condition == "amqp:not-found"
+
+
 @pytest.mark.parametrize(
     ("value", "condition"),
     [

@@ -210,6 +210,7 @@ class Link:
             None if self.role else remote.target,
             initial_delivery_count=None if self.role else 0,
         )
+        self._complete(attach)
         if not self.session.fits(attach):
             attach.source = attach.target = None
         self._answer(attach)
