@@ -113,6 +113,11 @@ def _drop(attempts: Sequence[asyncio.Task[socket.socket]]) -> None:
         attempt.cancel()
 
 
+def is_local(host: str) -> bool:
+    """Whether what listens at `host`, a name or a numeric address, can be reached from this machine alone."""
+    return host == "localhost" or is_loopback(host)
+
+
 def is_loopback(host: str) -> bool:
     """Whether `host` is a numeric loopback address: 127.0.0.0/8, also mapped into IPv6, or ::1."""
     host = host.partition("%")[0].removeprefix("::ffff:")

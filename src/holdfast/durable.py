@@ -12,7 +12,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from uuid import uuid4
 
-__all__ = ["changing", "check_replaceable", "owner_for", "owner_of", "replace_file", "sync_directories", "sync_file"]
+__all__ = [
+    "beside",
+    "changing",
+    "check_replaceable",
+    "owner_for",
+    "owner_of",
+    "replace_file",
+    "sync_directories",
+    "sync_file",
+]
 
 
 def sync_file(place: Path) -> None:
@@ -36,6 +45,11 @@ def sync_directories(lowest: Path, count: int | None = None) -> None:
             break
 
 
+def beside(path: Path) -> Path:
+    """A hidden name in the directory of `path` that no other process uses, nor one that died has left behind."""
+    return path.with_name(f".{path.name}.{uuid4().hex}")
+
+
 def check_replaceable(path: Path) -> None:
     """OSError where `path` is a device, a pipe or a socket, which a file must not take the place of (/dev/stdout)."""
     if path.exists() and not path.is_file() and not path.is_dir():  # a directory is refused by the system
@@ -46,7 +60,7 @@ def replace_file(path: Path, data: bytes, mode: int, owner: tuple[int, int] | No
     """Puts a file with that content in the place of `path`, on disk: a reader sees the old or the new file. `owner`:
     its user and group, as a node that reads it may run as another user; None: those of this process. OSError."""
     check_replaceable(path)
-    new = path.with_name(f".{path.name}.{uuid4().hex}.new")  # never what a process that died left behind
+    new = beside(path)
     descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
     try:
         with os.fdopen(descriptor, "wb") as stream:

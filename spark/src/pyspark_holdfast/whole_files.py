@@ -6,9 +6,8 @@ Rules of this file: whoever puts several into a directory syncs its names, and a
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from uuid import uuid4
 
-from holdfast.durable import sync_file
+from holdfast.durable import beside, sync_file
 
 
 @contextmanager
@@ -16,7 +15,7 @@ def whole_file(file: Path) -> Iterator[Path]:
     """Where to write what `file` is to contain: synced, it takes that name if the block ends without an exception. It
     is hidden from Spark, and another task's is another file, also on another machine, where it may have our number.
     Raises OSError."""
-    part = file.with_name(f".{file.name}.{uuid4().hex}")
+    part = beside(file)
     yield part
     sync_file(part)
     part.rename(file)

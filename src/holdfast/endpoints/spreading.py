@@ -202,18 +202,21 @@ class Spreading:
     # ------------------------------------------------------------------------------------------------ room
 
     def sizes(self, branches: Collection[Branch], value: bytes, passed: Passed | None = None) -> dict[Branch, int]:
-        """What each branch's queue counts for its copy, which has the annotations for the next nodes as well. Of a
-        message that is published here it is the most: its number is not known yet."""
+        """What the queue of each branch counts for its copy, which has the annotations for the next nodes as well. Not
+        of queues without a bound. Of a message that is published here it is the most: its number is not known yet."""
+        bounded = [branch for branch in branches if branch.queue.bounded]
+        if not bounded:
+            return {}
         size = packed.size_of(value)
         names = [branch.destination for branch in branches if branch.is_passed_on]
         if passed is None and names:
             longest = max(names, key=lambda name: len(name.encode()))
             passed = Passed((f"{self._identities.store_uuid} {longest}", NUMBER_MOST), (self._config.name,))
         if passed is None:
-            return dict.fromkeys(branches, size)
+            return dict.fromkeys(bounded, size)
         plain = entry.unpack(value)
         told = [_told(plain, passed, is_relay=is_relay).size for is_relay in (False, True)]
-        return {branch: size if branch.queue.kind is QueueKind.REMOTE else told[branch.is_relay] for branch in branches}
+        return {branch: size if branch.queue.kind is QueueKind.REMOTE else told[branch.is_relay] for branch in bounded}
 
     def full(self, sizes: Mapping[Branch, int], count: int = 1, *, priority: int = PRIORITY_MOST) -> Branch | None:
         """The first branch whose queue has no room for so many more copies of that total size and that priority, unless
@@ -265,7 +268,7 @@ class Spreading:
                 plain = entry.unpack(value)
                 if passed is None:
                     plain = annotate.without_relayed(plain)
-            fits = queue.config.when_full in checked or queue.fits(sizes[branch])
+            fits = queue.config.when_full in checked or branch not in sizes or queue.fits(sizes[branch])
             if not fits and not (queue.config.when_full == "drop-oldest" and make_room(queue, sizes[branch])):
                 text = f"queue {queue.name!r} is full"
                 self._dead_lettering.dead_letter(topic.host, value, text, f"{topic.name}@{node}")

@@ -10,7 +10,7 @@ from contextlib import chdir
 from pathlib import Path
 from typing import Any, Final
 
-from holdfast.dialling import is_loopback
+from holdfast.dialling import is_local
 from holdfast.errors import ConfigError
 from holdfast.fleet.toml_text import document_text
 from holdfast.node.config import LISTEN_DEFAULT, NodeSettings, load_settings
@@ -90,9 +90,8 @@ def leaves_out_address(settings: NodeSettings, node: TopologyNode) -> bool:
     address = node.address
     if address is None:
         return False
-    is_local = address.host == "localhost" or is_loopback(address.host)
-    listens = (where for where in settings.listen_tls if where.port == address.port)
-    return not any(is_local or not (where.host == "localhost" or is_loopback(where.host)) for where in listens)
+    listens = (where.host for where in settings.listen_tls if where.port == address.port)
+    return not any(is_local(address.host) or not is_local(host) for host in listens)
 
 
 def _check(file: str, added: Document) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from holdfast.dialling import is_loopback
+from holdfast.dialling import is_local, is_loopback
 from holdfast.errors import ConfigError
 from holdfast.federation.modes import DYNAMIC, TO
 from holdfast.federation.settings import Entry
@@ -93,7 +93,7 @@ class NodeSettings:
         for index, where in enumerate(listens):
             if where.port and where in listens[:index]:
                 raise ConfigError(f"node listen has {where} twice; list it once")
-            if not self.core.has_users and where.host != "localhost" and not is_loopback(where.host):
+            if not self.core.has_users and not is_local(where.host):
                 raise ConfigError(
                     f"node listen has {where} without a [[user]]; add a user, or listen on loopback only "
                     "(127.0.0.1, ::1, localhost)"

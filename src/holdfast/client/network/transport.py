@@ -11,7 +11,7 @@ from typing import Any, Final
 from holdfast.client.network.tls import Tls
 from holdfast.client.network.url import Url
 from holdfast.client.network.wire import Wire
-from holdfast.dialling import is_loopback
+from holdfast.dialling import is_local, is_loopback
 
 Dial = Callable[[str, int], Coroutine[Any, Any, socket.socket]]
 """Connects a socket to a host and port, or raises OSError."""
@@ -30,7 +30,7 @@ async def open_wire(url: Url, new_wire: Callable[[bool], Wire], *, tls: Tls | No
     loop = asyncio.get_running_loop()
     async with asyncio.timeout(CONNECT_LIMIT_S):
         if dial is None:
-            local = url.host == "localhost" or is_loopback(url.host)
+            local = is_local(url.host)
             _, wire = await loop.create_connection(lambda: new_wire(local), url.host, url.port)
             return wire
         connected = await dial(url.host, url.port)

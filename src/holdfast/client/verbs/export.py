@@ -13,7 +13,6 @@ from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
-from uuid import uuid4
 
 from holdfast.client.connection import Connection
 from holdfast.client.errors import ManagementError, UndecodableMessage
@@ -21,7 +20,7 @@ from holdfast.client.verbs.entries import browsed
 from holdfast.client.verbs.printing import Output
 from holdfast.client.verbs.render import as_json
 from holdfast.client.verbs.running import Progress, complain, connect_as, in_thread, place_of, refused, run
-from holdfast.durable import check_replaceable, sync_file
+from holdfast.durable import beside, check_replaceable, sync_file
 from holdfast.errors import HoldfastError
 from holdfast.lines import json_line, say
 
@@ -38,7 +37,7 @@ class _File:
     def __init__(self, path: Path) -> None:
         path = path.resolve()  # a link stays, and what it names is replaced
         self._path = path
-        self._beside = path.with_name(f".{path.name}.{uuid4().hex}")
+        self._beside = beside(path)
         try:
             check_replaceable(path)
             self._file = self._beside.open("xb")
