@@ -255,10 +255,8 @@ def _told(entry: Entry, body: TypedBody, header: Header | None) -> _Told:
         fields = _fields(message.properties)
         size += _bytes_of(fields)
         row += fields
-    flat, json = _NO_TEXTS, None
-    if message.application_properties is not None:
-        flat, json = _flat(message.application_properties), map_text(message.application_properties)
-        size += _bytes_of(flat[0]) + _bytes_of(flat[1]) + _text_bytes(json)
+    flat, json, map_bytes = _map(message.application_properties)
+    size += map_bytes
     notes = message.message_annotations
     if notes is not None and is_placed(notes):
         sequence, enqueued_ms = int.__repr__(notes[SEQUENCE]), int.__repr__(notes[ENQUEUED])
@@ -266,8 +264,8 @@ def _told(entry: Entry, body: TypedBody, header: Header | None) -> _Told:
         json_notes: str | None = _PLACED % (sequence, enqueued_ms)
         size += _PLACED_BYTES + len(sequence) + len(enqueued_ms) + _text_bytes(json_notes)
     else:
-        flat_notes, json_notes = _flat(notes), map_text(notes)
-        size += _bytes_of(flat_notes[0]) + _bytes_of(flat_notes[1]) + _text_bytes(json_notes)
+        flat_notes, json_notes, map_bytes = _map(notes)
+        size += map_bytes
     way = way_of(notes)
     origin = None if way.origin is None else str(way.origin)
     rest = (map_text(message.delivery_annotations), map_text(message.footer), origin, way.number, way.path)
@@ -341,7 +339,15 @@ def _is_said(name: str, value: Any) -> bool:
     return type(value) is str or name in ("user_id", "group_sequence")
 
 
-def _flat(mapping: dict[Any, Any] | None) -> _Flat:
+def _map(mapping: dict[Any, Any] | None) -> tuple[_Flat, str | None, int]:
+    """Its two columns, and how many bytes they have."""
+    if mapping is None:
+        return _NO_TEXTS, None, 0
+    flat, json = _flat(mapping), map_text(mapping)
+    return flat, json, _bytes_of(flat[0]) + _bytes_of(flat[1]) + _text_bytes(json)
+
+
+def _flat(mapping: dict[Any, Any]) -> _Flat:
     """The keys and the values, as text."""
     if not mapping:
         return _NO_TEXTS
@@ -361,7 +367,7 @@ def _bytes_of(values: Iterable[Any]) -> int:
         if value is None:
             continue
         if isinstance(value, str):
-            size += len(value) if value.isascii() else len(value.encode())
+            size += _text_bytes(value)
         elif isinstance(value, bytes):
             size += len(value)
         elif isinstance(value, list):
