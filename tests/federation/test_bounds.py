@@ -13,6 +13,7 @@ from holdfast.federation.idle import LOOKED_MIN
 from holdfast.federation.keeping import Sets
 from holdfast.federation.messages import EDGES_MAX, LIST_MAX, TOPICS_MAX, PartsOf
 from holdfast.federation.rows import EVERYTHING, Row, Stamp, row_hash
+from holdfast.federation.serving import PartsCache
 from holdfast.federation.sets import (
     BRANCHING,
     STEPS_MAX,
@@ -25,7 +26,7 @@ from holdfast.federation.sets import (
 )
 from holdfast.federation.settings import Bounds
 from holdfast.federation.validation import validate
-from support.exchange import Fields, T, Together, rows
+from support.exchange import Fields, T, Together, compare_parts, rows
 
 
 @pytest.mark.parametrize("count", [50, 51])
@@ -116,6 +117,9 @@ def test_names_and_parts_of_a_neighbour_are_bounded(monkeypatch: pytest.MonkeyPa
     assert stored(3) is None
     assert stored(4) is not None
     asked = {"kind": "parts", "origin": "a", "topic": T, "to": has, "prefix": "0", "digests": [1] * 16}
+    assert node.receive("b", asked, two.now) is None
+    assert not node.neighbours["b"].serving.replies, "it was not sent these parts"
+    compare_parts(node, "b", two.now)
     for _ in range(3):
         assert node.receive("b", asked, two.now) is None
     assert len(node.neighbours["b"].serving.replies) == 40
@@ -232,6 +236,8 @@ def test_a_question_costs_little_while_its_parts_are_at_hand() -> None:
     held = node.sets.committed(Key("b", T))
     assert held is not None
     question = PartsOf(Key("b", T), held.edition, "0", (0,) * BRANCHING)
+    compare_parts(node, "a", 0.0)
+    node.cache = PartsCache()
     assert node.effort("a", question) == 5
     node.apply("a", question)
     assert node.effort("a", question) == 1

@@ -24,6 +24,24 @@ def test_a_large_change_is_several_versions_that_fit_a_message() -> None:
     assert sum(sizes) == 1_700
 
 
+def test_versions_that_were_stored_together_are_passed_on_one_by_one() -> None:
+    three = Together("abc", Bounds(keys_max=50_000))
+    three.nodes["c"].bind(T, rows(9_000), three.now)
+    three.settle()
+    three.slow = {"b"}
+    three.nodes["c"].bind(T, rows(12_000, 900), three.now)
+    three.settle()
+    three.seen.clear()
+    three.slow.clear()
+    three.settle()
+    assert three.rows("a", "c") == three.rows("b", "c") == set(rows(12_000, 900))
+    passed = [fields for start, end, fields in three.seen if (start, end) == ("b", "a")]
+    assert {fields["kind"] for fields in passed} == {"change"}, "no parts are compared"
+    assert max(len(fields["add"]) for fields in passed) <= 500
+    versions = [tuple(fields["to"]) for fields in passed]
+    assert versions == sorted(set(versions))
+
+
 def test_additions_come_first_and_removals_last() -> None:
     two = Together("ab", Bounds(keys_max=5_000))
     two.nodes["b"].bind(T, rows(900), two.now)
@@ -64,6 +82,24 @@ def test_what_differs_is_found_by_parts() -> None:
     assert edition is not None
     assert mine is not None
     assert edition.edition == mine.edition
+
+
+def test_parts_are_compared_to_the_end_while_the_set_goes_on_changing() -> None:
+    two = Together("ab", Bounds(keys_max=5_000))
+    two.nodes["b"].bind(T, rows(3_000), two.now)
+    two.settle()
+    two.nodes["a"].down("b", two.now)
+    two.nodes["b"].down("a", two.now)
+    two.nodes["b"].bind(T, rows(3_000, 700), two.now)
+    two.settle()
+    two.nodes["a"].up("b", two.now)
+    two.nodes["b"].up("a", two.now)
+    for number in range(14):  # a message takes as long as a new binding
+        two.nodes["b"].rebind(T, [Row(f"new.{number}")], [], two.now)
+        two.step()
+    assert set(rows(3_000, 700)) <= two.rows("a", "b")
+    two.settle()
+    assert two.rows("a", "b") == two.rows("b", "b")
 
 
 def test_credit_is_kept_free() -> None:

@@ -10,8 +10,8 @@ from holdfast.amqp.wire.decoding import decode
 from holdfast.amqp.wire.encoding import encode
 from holdfast.broker.subjects import Pattern
 from holdfast.federation.keeping import WRITES_ENOUGH, Put, Sets, Write
-from holdfast.federation.rows import Row, Stamp, covers, row_hash
-from holdfast.federation.sets import STEPS_MAX, Key, Parts, changed, difference, make, stamped, substitute
+from holdfast.federation.rows import VOID, Row, Stamp, covers, row_hash
+from holdfast.federation.sets import STEPS_MAX, Key, Parts, changed, difference, make, on_the_way, stamped, substitute
 from holdfast.federation.summaries import SUMMARY_MAX, summary
 
 WORDS = st.sampled_from(["a", "b", "*", "#"])
@@ -87,6 +87,36 @@ def test_what_differs_after_a_few_changes_costs_what_they_changed() -> None:
     unread = replace(first, rows=frozenset())  # whoever looks at all rows finds other ones
     assert difference(unread, third) == ({Row("c"), Row("d")}, {Row("a")})
     assert difference(replace(third, rows=frozenset()), stamped(third, Stamp(1, 5))) == ((), ())
+
+
+@given(ROWS, st.lists(st.tuples(ROWS, ROWS, st.frozensets(st.sampled_from("pqr"))), min_size=1, max_size=STEPS_MAX + 2))
+def test_a_set_is_followed_form_by_form(
+    first: frozenset[Row], steps: list[tuple[frozenset[Row], frozenset[Row], frozenset[str]]]
+) -> None:
+    forms = [make(Stamp(1, 1), first, ())]
+    for version, (add, remove, edges) in enumerate(steps, 2):
+        forms.append(changed(forms[-1], Stamp(1, version), add=add, remove=remove, edges=edges))
+    for old in forms:
+        at, last = old, forms[-1]
+        while (following := on_the_way(at, last)) is not None:
+            assert at.stamp < following.stamp < last.stamp
+            right = forms[following.stamp.version - 1]
+            assert (following, following.form, following.bytes) == (right, right.form, right.bytes)
+            came, went = difference(at, following)
+            assert (set(came), set(went)) == (right.rows - at.rows, at.rows - right.rows)
+            at = following
+
+
+def test_no_form_is_on_the_way_whose_stamp_is_not_between() -> None:
+    first = make(Stamp(1, 5), [Row("a")], ())
+    second = changed(first, Stamp(1, 6), add=[Row("b")], remove=[], edges=frozenset())
+    third = changed(second, Stamp(1, 7), add=[Row("c")], remove=[], edges=frozenset())
+    assert on_the_way(first, third) == second
+    assert on_the_way(second, third) is None and on_the_way(third, first) is None
+    assert on_the_way(replace(first, form=0), third) is None, "another set"
+    for between in (VOID, Stamp(1, 5), Stamp(1, 7)):
+        spoilt = changed(stamped(second, between), Stamp(1, 7), add=[Row("c")], remove=[], edges=frozenset())
+        assert on_the_way(first, spoilt) is None
 
 
 @given(ROWS, ROWS, ROWS, ROWS)

@@ -8,6 +8,7 @@ from typing import Any
 
 from holdfast.amqp.wire.decoding import decode
 from holdfast.amqp.wire.encoding import encode
+from holdfast.amqp.wire.types import Ulong
 from holdfast.federation.federation import Federation
 from holdfast.federation.parents import Routes
 from holdfast.federation.rows import Row
@@ -32,6 +33,8 @@ class Together:
         self.nodes = {name: Federation(name, 1_000, 0.0, bounds=bounds) for name in names}
         self.seen: list[tuple[str, str, Fields]] = []
         self.refusing: set[str] = set()
+        self.slow: set[str] = set()
+        """Nodes whose commits do not begin."""
         self.change: Callable[[str, str, Fields], Fields] = lambda start, end, fields: fields
         routes = Routes(self.up)
         for name, node in self.nodes.items():
@@ -47,7 +50,7 @@ class Together:
         while busy:
             busy = False
             for name, node in self.nodes.items():
-                if node.records(self.now):
+                if name not in self.slow and node.records(self.now):
                     busy = True
                     (node.refused if name in self.refusing else node.committed)(self.now)
                 for other in list(node.neighbours):
@@ -59,6 +62,17 @@ class Together:
                         self.seen.append((name, other, fields))
                         assert self.nodes[other].receive(name, fields, self.now) is None
                 validate(node)
+
+    def step(self) -> None:
+        """Each node commits once and says all that it has to say, before it hears what others say in this step."""
+        said: list[tuple[str, str, Fields]] = []
+        for name, node in self.nodes.items():
+            if node.records(self.now):
+                node.committed(self.now)
+            said += [(name, other, fields) for other in node.neighbours for fields in node.take(other, 200, self.now)]
+        for name, other, fields in said:
+            self.seen.append((name, other, fields))
+            assert self.nodes[other].receive(name, fields, self.now) is None
 
     def wait(self, for_s: float, step_s: float = 0.5) -> None:
         end = self.now + for_s
@@ -83,3 +97,11 @@ class Together:
 
 def rows(count: int, first: int = 0) -> list[Row]:
     return [Row(f"k.{number}") for number in range(first, first + count)]
+
+
+def compare_parts(node: Federation, name: str, now: float) -> None:
+    """The neighbour says that it has another form of the node's own set, and is sent sums of parts."""
+    rows = [[node.name, T, Ulong(1), Ulong(1), Ulong(1)]]
+    assert node.receive(name, {"kind": "follow", "rows": rows, "stop": [], "whole": False}, now) is None
+    node.take(name, 200, now)
+    assert node.neighbours[name].serving.followers[Key(node.name, T)].compared is not None

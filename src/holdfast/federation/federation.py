@@ -315,8 +315,7 @@ class Federation:
                 else:
                     serving.send_again()
             case PartsOf() if message.is_question:
-                held = self.sets.committed(message.key)
-                serving.ask(message, held, None if held is None else self.cache.of(message.key, held))
+                serving.ask(message, self.cache)
             case Change() | PartsOf() | RowsOf():
                 self._content(neighbour, message)
             case Stored():

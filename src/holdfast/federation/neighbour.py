@@ -61,8 +61,8 @@ class Neighbour:
             held = sets.current(message.key)
             looked_at = 0 if held is None else len(held.rows)
         elif isinstance(message, PartsOf) and message.is_question:
-            held = sets.committed(message.key)
-            looked_at = 0 if held is None or cache.has(message.key, held) else len(held.rows)
+            held = self.serving.compared(message.key, message.new)
+            looked_at = 0 if held is None or cache.has(held) else len(held.rows)
         return 1 + looked_at // ROWS_A_UNIT
 
     def take_asks(self) -> tuple[Ask, ...] | None:
@@ -119,16 +119,18 @@ class Neighbour:
         replies, pending = self.serving.replies, self.serving.pending
         while replies:
             key, new, prefix = replies.popleft()
-            held = sets.committed(key)
-            if held is not None and held.edition == new and key in self.serving.followers:
-                return self.serving.reply(key, new, prefix, cache.of(key, held))
+            held = self.serving.compared(key, new)
+            if held is not None:
+                return self.serving.reply(key, new, prefix, cache.of(held))
         message: Message | None = self.taking.question()
         if message is not None:
             return message
         done: list[Key] = []
         for key in pending:
-            done.append(key)
-            message = self.serving.next(key, sets.committed(key), cache)
+            held = sets.committed(key)
+            message = self.serving.next(key, held, cache)
+            if message is None or self.serving.was_sent(key, held):
+                done.append(key)
             if message is not None:
                 break
         for key in done:

@@ -22,7 +22,7 @@ from holdfast.federation.messages import (
     Stored,
 )
 from holdfast.federation.rows import DIGEST_END, VOID, Row, Stamp, name_hash, row_hash, text_hash
-from holdfast.federation.sets import NOTHING, Edition, Held, Key, Parts, difference, make, stamped
+from holdfast.federation.sets import NOTHING, Edition, Held, Key, Parts, difference, make, on_the_way, stamped
 
 PART_ROWS: Final = 64
 """A part with at most this many rows is sent as rows."""
@@ -43,10 +43,13 @@ PARTS_KEPT: Final = 8
 @dataclass(slots=True)
 class Follower:
     """One set that the neighbour takes. `has`: the edition that it reported; `base`: the content that it will have once
-    everything sent has arrived, None if unknown; `sent`: the edition that it was last sent, or has."""
+    everything sent has arrived, None if unknown; `sent`: the edition that it was last sent, or has. `compared`: the
+    form whose parts it compares with its own: it is sent no other before it has that one, so that what changes in the
+    meantime does not make it begin anew."""
 
     has: Edition
     base: Held | None = None
+    compared: Held | None = None
     sent: Edition = NOTHING
     whole: bool = False
     names: dict[str, Stamp] = field(default_factory=dict)
@@ -63,21 +66,19 @@ class PartsCache:
     __slots__ = ("_kept",)
 
     def __init__(self) -> None:
-        self._kept: dict[Key, tuple[Held, Parts]] = {}
+        self._kept: dict[int, Parts] = {}
+        """By form, those asked for last at the end."""
 
-    def has(self, key: Key, held: Held) -> bool:
+    def has(self, held: Held) -> bool:
         """Whether `of` need not make them."""
-        found = self._kept.get(key)
-        return found is not None and found[0] is held
+        return held.form in self._kept
 
-    def of(self, key: Key, held: Held) -> Parts:
-        found = self._kept.pop(key, None)
-        if found is None or found[0] is not held:
-            found = held, Parts(held.rows)
-        self._kept[key] = found
+    def of(self, held: Held) -> Parts:
+        found = self._kept.pop(held.form, None)
+        found = self._kept[held.form] = Parts(held.rows) if found is None else found
         while len(self._kept) > PARTS_KEPT:
             del self._kept[next(iter(self._kept))]
-        return found[1]
+        return found
 
 
 class Serving:
@@ -117,6 +118,7 @@ class Serving:
                 raise Malformed(f"more than {FOLLOWED_MAX} sets followed")
             follower = self.followers.setdefault(key, Follower(has))
             follower.has = follower.sent = has
+            follower.compared = None
             follower.base = make(VOID, (), ()) if has == NOTHING else None
             self.pending[key] = self.answered[key] = None
         return list(message.rows)
@@ -135,8 +137,10 @@ class Serving:
         if follower is None:
             return
         if message.has.stamp < follower.has.stamp:  # its stamp is void: it takes what is here
-            follower.sent, follower.base = message.has, None
+            follower.sent, follower.base, follower.compared = message.has, None, None
         follower.has, follower.whole = message.has, message.whole
+        if follower.compared is not None and follower.compared.edition == message.has:
+            follower.base, follower.compared = follower.compared, None
         if held is not None and held.edition == message.has:
             follower.base, follower.sent = held, message.has
         for name, stamp in message.names:
@@ -154,15 +158,21 @@ class Serving:
         """Trusts only what the neighbour has reported: anything else that was sent is sent again."""
         for key, follower in self.followers.items():
             if follower.has != follower.sent:
-                follower.sent, follower.base = follower.has, None
+                follower.sent, follower.base, follower.compared = follower.has, None, None
                 self.pending[key] = None
 
-    def ask(self, message: PartsOf, held: Held | None, parts: Parts | None) -> None:
+    def compared(self, key: Key, edition: Edition) -> Held | None:
+        """The form that the neighbour compares with its own; None if it is no longer that one."""
+        follower = self.followers.get(key)
+        held = None if follower is None else follower.compared
+        return held if held is not None and held.edition == edition else None
+
+    def ask(self, message: PartsOf, cache: PartsCache) -> None:
         """The neighbour has different sums of these parts."""
-        follower = self.followers.get(message.key)
-        if follower is None or held is None or parts is None or held.edition != message.new:
-            return  # there is a newer one, which it is sent
-        ours = parts.digests(message.prefix)
+        held = self.compared(message.key, message.new)
+        if held is None:
+            return
+        ours = cache.of(held).digests(message.prefix)
         for digit, (mine, theirs) in enumerate(zip(ours, message.digests, strict=True)):
             if mine != theirs:
                 if len(self.replies) >= REPLIES_MAX:
@@ -183,21 +193,28 @@ class Serving:
         follower = self.followers.get(key)
         if follower is None or held is None or held.stamp == VOID:
             return None
-        if follower.has.stamp > held.stamp or follower.sent == held.edition:
+        if follower.has.stamp > held.stamp or follower.sent == held.edition or follower.compared is not None:
             return None
         if follower.base is None and follower.sent.digest == held.digest:
             follower.base = stamped(held, follower.sent.stamp)
-        base, follower.sent = follower.base, held.edition
-        if base is not None:
-            add, remove = difference(base, held)
-            if _fits(add) and _fits(remove):
-                follower.base = held
-                return Change(key, base.edition, held.edition, held.edges, _ordered(add), _ordered(remove))
-        follower.base = None
+        if follower.base is not None:
+            change, form = _change(key, follower.base, held), held
+            if change is None and (between := on_the_way(follower.base, held)) is not None:
+                change, form = _change(key, follower.base, between), between  # what is too much goes as it came
+            if change is not None:
+                follower.sent, follower.base = form.edition, form
+                return change
+        follower.sent, follower.base = held.edition, None
         if len(held.rows) <= PART_ROWS and _fits(held.rows):
             follower.base = held
             return RowsOf(key, held.edition, "", _ordered(held.rows), held.edges)
-        return PartsOf(key, held.edition, "", cache.of(key, held).digests(""), held.edges)
+        follower.compared = held
+        return PartsOf(key, held.edition, "", cache.of(held).digests(""), held.edges)
+
+    def was_sent(self, key: Key, held: Held | None) -> bool:
+        """Whether the neighbour was sent all of the set."""
+        follower = self.followers.get(key)
+        return follower is None or held is None or follower.sent == held.edition
 
     def is_behind(self, key: Key, held: Held | None) -> bool:
         """Whether the neighbour has a higher stamp than we have."""
@@ -219,6 +236,14 @@ def standing_digest(has: Edition, names: Mapping[str, Stamp], *, whole: bool) ->
     """The digest of what a follower has and has answered."""
     behind = sum(name_hash(name, stamp) for name, stamp in names.items()) % DIGEST_END
     return text_hash(*has.stamp, has.digest, whole, behind)
+
+
+def _change(key: Key, old: Held, new: Held) -> Change | None:
+    """None if it does not fit one message."""
+    add, remove = difference(old, new)
+    if not _fits(add) or not _fits(remove):
+        return None
+    return Change(key, old.edition, new.edition, new.edges, _ordered(add), _ordered(remove))
 
 
 def _ordered(rows: Iterable[Row]) -> tuple[Row, ...]:

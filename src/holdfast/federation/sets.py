@@ -4,7 +4,7 @@ Rules of this file: values; a set is never changed, another takes its place. Sou
 """
 
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence, Set
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, count
 from typing import Final, NamedTuple
@@ -24,8 +24,9 @@ from holdfast.federation.rows import (
 BRANCHING: Final = 16
 """The number of parts in a part: one for each digit."""
 
-STEPS_MAX: Final = 8
-"""The maximum number of changes by which a set knows earlier forms of itself."""
+STEPS_MAX: Final = 64
+"""The maximum number of changes by which a set knows earlier forms of itself: so many versions a follower may be behind
+before it has to compare parts."""
 
 STEPS_ROWS: Final = 64
 """The number of rows that these changes may have together, however few the set has."""
@@ -53,9 +54,11 @@ NOTHING: Final = Edition(VOID, 0)
 
 
 class Step(NamedTuple):
-    """A change of a set's rows. `form`: what it was made from."""
+    """A change of a set's rows. `form`, `stamp`, `edges`: of what it was made from."""
 
     form: int
+    stamp: Stamp
+    edges: frozenset[str]
     add: frozenset[Row]
     remove: frozenset[Row]
 
@@ -123,7 +126,7 @@ def changed(held: Held, stamp: Stamp, *, add: Iterable[Row], remove: Iterable[Ro
     size += sum(row.held_bytes for row in add) - sum(row.held_bytes for row in remove)
     rows = held.rows | add if add else held.rows
     rows = rows - remove if remove else rows
-    steps = (*held.steps, Step(held.form, add, remove))[-STEPS_MAX:]
+    steps = (*held.steps, Step(held.form, held.stamp, held.edges, add, remove))[-STEPS_MAX:]
     while sum(len(step.add) + len(step.remove) for step in steps) > max(STEPS_ROWS, len(rows)):
         steps = steps[1:]
     return Held(stamp, rows, edges, digest, digest, size, (held.marked | _marked(add)) - remove, steps=steps)
@@ -142,12 +145,29 @@ def difference(old: Held | None, new: Held | None) -> tuple[Collection[Row], Col
     return new.rows - old.rows, old.rows - new.rows
 
 
-def _together(steps: Sequence[Step]) -> tuple[frozenset[Row], frozenset[Row]]:
-    """What several changes, one after the other, come to."""
-    _, add, remove = steps[0]
-    for step in steps[1:]:
-        add, remove = (add - step.remove) | (step.add - remove), (remove - step.add) | (step.remove - add)
+def _together(steps: Sequence[Step]) -> tuple[Set[Row], Set[Row]]:
+    """What several changes, one after the other, come to. No row is in both of one change."""
+    if len(steps) == 1:
+        return steps[0].add, steps[0].remove
+    add: set[Row] = set()
+    remove: set[Row] = set()
+    for step in steps:
+        add |= step.add - remove
+        remove -= step.add
+        remove |= step.remove - add
+        add -= step.remove
     return add, remove
+
+
+def on_the_way(old: Held, new: Held) -> Held | None:
+    """What `new` was after the first of the changes that led to it from `old`; None if there are not several, or it is
+    not known."""
+    at = next((at for at, step in enumerate(new.steps) if step.form == old.form), len(new.steps))
+    step, following = new.steps[at : at + 1], new.steps[at + 1 : at + 2]
+    if not following or not old.stamp < following[0].stamp < new.stamp:
+        return None
+    made = changed(old, following[0].stamp, add=step[0].add, remove=step[0].remove, edges=following[0].edges)
+    return replace(made, form=following[0].form)
 
 
 def stamped(held: Held, stamp: Stamp) -> Held:
