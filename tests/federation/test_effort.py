@@ -102,21 +102,27 @@ def test_what_is_announced_is_not_compared_again_before_it_changes(monkeypatch: 
 def test_a_bind_looks_at_a_bounded_number_of_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     own = Own()
     rows = [Row(f"k.{number}.*") for number in range(5_000)]
-    own.committed(None, make(Stamp(1, 1), [*rows, Row("q.#")], ""))
+    held = make(Stamp(1, 1), [*rows, Row("q.#")], "")
+    own.committed(None, held)
     asked = counted(monkeypatch, own_module, "covers")
-    own.since_of(Row("z.z"))
+    own.since_of(Row("z.z"), held.rows)
     assert len(asked) <= COVERING_MAX + 8
-    assert own.since_of(Row("k.7.*")) == (Row("k.7.*"), Stamp(1, 1))
-    assert own.since_of(Row("k.7.*", "x = 1")) == (Row("k.7.*"), Stamp(1, 1)), "without a selector it is wider"
+    assert own.since_of(Row("k.7.*"), held.rows) == (Row("k.7.*"), Stamp(1, 1))
+    assert own.since_of(Row("k.7.*", "x = 1"), held.rows) == (Row("k.7.*"), Stamp(1, 1)), (
+        "without a selector it is wider"
+    )
 
 
 def test_the_first_version_that_covers_a_bind_counts() -> None:
     own = Own()
     first = make(Stamp(1, 1), [Row("a.#")], "")
     own.committed(None, first)
-    own.committed(first, make(Stamp(1, 2), [Row("a.#"), Row("a.b")], ""))
-    assert own.since_of(Row("a.b")) == (Row("a.#"), Stamp(1, 1))
-    assert own.since_of(Row("a.b"), all_of_them=False) == (Row("a.b"), Stamp(1, 2))
+    second = make(Stamp(1, 2), [Row("a.#"), Row("a.b")], "")
+    own.committed(first, second)
+    assert own.since_of(Row("a.b"), second.rows) == (Row("a.#"), Stamp(1, 1))
+    assert own.since_of(Row("a.b"), second.rows, all_of_them=False) == (Row("a.b"), Stamp(1, 2))
+    assert own.since_of(Row("a.b"), frozenset([Row("a.b")])) == (Row("a.b"), Stamp(1, 2)), "the other is withdrawn"
+    assert own.since_of(Row("a.b"), frozenset()) is None
 
 
 def test_a_summary_covers_each_row_by_its_own_group() -> None:

@@ -146,6 +146,25 @@ def test_what_confirmed_rows_cover_is_confirmed_at_once() -> None:
     assert node.answers() == []
 
 
+@pytest.mark.parametrize("bound", ["k.1", "k.*"])
+def test_what_is_being_withdrawn_confirms_nothing_that_is_bound_now(bound: str) -> None:
+    """Neither another row that covers it nor the row itself, which comes back with the next version."""
+    two = Together("ab")
+    node = two.nodes["b"]
+    node.bind(T, [Row("k.*")], two.now)
+    two.settle()
+    node.bind(T, [], two.now)
+    assert node.records(two.now), "the version without it is on its way to the disk"
+    node.bind(T, [Row(bound)], two.now)
+    node.confirm(T, Row(bound), two.now, 20.0)
+    assert node.answers() == []
+    node.committed(two.now)
+    assert node.answers() == []
+    two.settle()
+    (answer,) = node.answers()
+    assert answer.complete and two.rows("a", "b") == {Row(bound)}
+
+
 def test_a_bind_is_answered_when_its_time_is_over() -> None:
     three = Together("abc")
     three.refusing = {"a"}

@@ -12,7 +12,13 @@ from holdfast_lab.bindings.report import BEGIN, END, Report, page
 
 FEW = 1
 """Seeds of the day for each shape; `make federation` takes hundreds."""
-SHAPES = {"churn": drawn.CHURN, "changed": drawn.CHANGED, "mixed": drawn.MIXED, "mixed-cut": drawn.MIXED_CUT}
+SHAPES = {
+    "churn": drawn.CHURN,
+    "changed": drawn.CHANGED,
+    "mixed": drawn.MIXED,
+    "mixed-cut": drawn.MIXED_CUT,
+    "small": drawn.SMALL,
+}
 
 
 @pytest.mark.parametrize("shape", SHAPES)

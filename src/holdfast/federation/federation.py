@@ -432,13 +432,15 @@ class Federation:
 
     def _settle_binds(self, topic: str, binds: Iterable[Bind], now: float, *, give_up: bool = False) -> None:
         key, own = Key(self.name, topic), self.own.get(topic)
+        current = self.sets.current(key)
+        kept = frozenset[Row]() if current is None else current.rows
         names, _ = self._standing(key)
         self.confirming.listed(topic, names, now)
         regulars = self.confirming.regulars.get(topic, ())
         moment = Standing(key, names, self.neighbours.values(), regulars, self.reachable)
         for bind in binds:
             if own is not None and bind.by not in own.since:
-                found = own.since_of(bind.row, all_of_them=not bind.looked)
+                found = own.since_of(bind.row, kept, all_of_them=not bind.looked)
                 bind.by, bind.looked = None if found is None else found[0], True
             since = None if own is None or bind.by is None else own.since.get(bind.by)
             self.confirming.settle(bind, None if since is None else moment.of(since), now, give_up=give_up)

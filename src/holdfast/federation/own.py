@@ -156,16 +156,17 @@ class Own:
         self._wanted.forget()
         self._looked = None
 
-    def since_of(self, row: Row, *, all_of_them: bool = True) -> tuple[Row, Stamp] | None:
+    def since_of(self, row: Row, kept: Set[Row], *, all_of_them: bool = True) -> tuple[Row, Stamp] | None:
         """The first version in which everything that `row` wants was announced, and the row that covers it; None if
-        there is none yet. At most COVERING_MAX rows with wildcards are checked; with `all_of_them` False only the
-        summary's, and the binding is then confirmed by its own row, perhaps later."""
+        there is none yet. `kept`: the rows of the version that is being stored; what that one withdraws covers nothing
+        that was bound since it was made. At most COVERING_MAX rows with wildcards are checked; with `all_of_them` False
+        only the summary's, and the binding is then confirmed by its own row, perhaps later."""
         alike = [Row(row.pattern, predicate, bits) for predicate in {None, row.predicate} for bits in BITS]
         wide = self._wide or ()
         wild = islice(self._wild, COVERING_MAX) if all_of_them else ()
         found: tuple[Row, Stamp] | None = None
         for other in (*alike, *wide, *wild):
-            stamp = self.since.get(other)
+            stamp = self.since.get(other) if other in kept else None
             if stamp is not None and (found is None or stamp < found[1]) and _stands_for(other, row):
                 found = other, stamp
         return found

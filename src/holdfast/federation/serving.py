@@ -139,8 +139,10 @@ class Serving:
         if message.has.stamp < follower.has.stamp:  # its stamp is void: it takes what is here
             follower.sent, follower.base, follower.compared = message.has, None, None
         follower.has, follower.whole = message.has, message.whole
-        if follower.compared is not None and follower.compared.edition == message.has:
-            follower.base, follower.compared = follower.compared, None
+        if follower.compared is not None and message.has.stamp >= follower.compared.stamp:
+            # It has that form, or another that did not come from here.
+            follower.base = follower.compared if follower.compared.edition == message.has else None
+            follower.compared = None
         if held is not None and held.edition == message.has:
             follower.base, follower.sent = held, message.has
         for name, stamp in message.names:
@@ -157,7 +159,7 @@ class Serving:
     def send_again(self) -> None:
         """Trusts only what the neighbour has reported: anything else that was sent is sent again."""
         for key, follower in self.followers.items():
-            if follower.has != follower.sent:
+            if follower.has != follower.sent or follower.compared is not None:
                 follower.sent, follower.base, follower.compared = follower.has, None, None
                 self.pending[key] = None
 
@@ -189,10 +191,12 @@ class Serving:
         return PartsOf(key, new, prefix, parts.digests(prefix))
 
     def next(self, key: Key, held: Held | None, cache: PartsCache) -> Message | None:
-        """The next message about a set; None if the neighbour has, or was sent, what is here."""
+        """The next message about a set; None if the neighbour has, or was sent, what is here, or still compares."""
         follower = self.followers.get(key)
         if follower is None or held is None or held.stamp == VOID:
             return None
+        if follower.has == held.edition:
+            follower.sent, follower.base, follower.compared = follower.has, held, None
         if follower.has.stamp > held.stamp or follower.sent == held.edition or follower.compared is not None:
             return None
         if follower.base is None and follower.sent.digest == held.digest:

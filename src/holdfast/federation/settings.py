@@ -5,6 +5,7 @@ Rules of this file: data and its checks.
 
 from collections.abc import Iterable, Set
 from dataclasses import dataclass
+from typing import Final
 
 from holdfast.broker.subjects import Pattern
 from holdfast.errors import ConfigError
@@ -148,6 +149,9 @@ def federates(entries: Iterable[Entry]) -> dict[str, Federate]:
     return found
 
 
+KEYS_MAX: Final = 1_000
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
     """How much of others' sets a node holds, and how often it compares. Seconds and bytes.
@@ -157,7 +161,7 @@ class Bounds:
     others, is replaced by `#`.
     """
 
-    keys_max: int = 1_000
+    keys_max: int = KEYS_MAX
     origins_max: int = 1_000
     rows_max: int = 50_000
     bytes_max: int = 128 * 1024 * 1024

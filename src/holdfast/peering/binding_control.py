@@ -19,7 +19,7 @@ from holdfast.federation.messages import KINDS, ROWS_MAX
 from holdfast.federation.modes import DYNAMIC
 from holdfast.federation.relaying import Choice
 from holdfast.federation.rows import Row
-from holdfast.federation.settings import Bounds, Entry
+from holdfast.federation.settings import KEYS_MAX, Bounds, Entry
 from holdfast.peering.binding_entries import BindingEntries, Permits
 from holdfast.peering.binding_messages import BindingMessages
 from holdfast.peering.binding_routes import BindingRoutes, Network
@@ -71,7 +71,7 @@ class BindingControl:
         self._stored = stored.sets_of(store.table(stored.TABLE))
         self.made = BindingEntries(config, store, turns, permits)
         self.messages = BindingMessages(neighbours, self.lost, memory)
-        self._bounds = Bounds(bytes_max=memory.total.held_max // SETS_PART)
+        self._bounds = Bounds(keys_max=KEYS_MAX, bytes_max=memory.total.held_max // SETS_PART)
         self._account = memory.sets
         memory.held_in(self._account, lambda: 0 if self.federation is None else self.federation.sets.bytes)
         self._routes = BindingRoutes(config.name, neighbours)

@@ -10,14 +10,16 @@ from random import Random
 from typing import Any, Final
 
 from holdfast.federation.modes import PUSH, STATIC
-from holdfast.federation.settings import Bounds, Entry
+from holdfast.federation.settings import KEYS_MAX, Bounds, Entry
 from holdfast_lab.bindings import checks
 from holdfast_lab.bindings.world import World
+from holdfast_lab.plan.knobs import KNOBS, turned
 
 TOPIC: Final = "t"
 WORDS: Final = ("a", "b", "c", "d")
 PATTERNS: Final = ("a.*", "*.a", "a.b", "b.#", "#", "c.d", "*.*", "d.c", "a.#", "#.d", "b.a", "c.*")
 DELAYS_S: Final = (0.002, 0.3)
+COMMIT_SLOW_S: Final = (0.001, 1.0)
 HEAL_S: Final = 10.0
 """After the last fault, before what is owed and waits is judged: links open again, and a refused commit is made up."""
 
@@ -41,12 +43,18 @@ class Shape:
     one_way: float = 0.1
     long: float = 0.0
     """Part of the runs that are lines and rings, which have long ways."""
+    small: bool = False
+    """Whether messages, parts and what is announced exactly have a few rows, and commits take up to a second, so that
+    many versions are stored together: what takes tens of thousands of bindings in life."""
+    bursts: float = 0.0
+    """Clients that bind several patterns at once."""
 
 
 CHURN: Final = Shape()
 CHANGED: Final = Shape(entries=0.1, crashes=0.02, nodes=(5, 20))
 MIXED: Final = Shape(mixed=0.3, cuts=0.0, crashes=0.0, splits=0.0, refusing=0.0, nodes=(5, 20), one_way=0.0)
 MIXED_CUT: Final = Shape(mixed=0.3, cuts=0.1, crashes=0.0, splits=0.0, nodes=(5, 20), one_way=0.0)
+SMALL: Final = Shape(small=True, bursts=0.4, cuts=0.05, crashes=0.03, nodes=(3, 12))
 QUIET: Final = Shape(cuts=0.0, crashes=0.0, splits=0.0, refusing=0.0, nodes=(10, 40), one_way=0.0)
 
 
@@ -125,10 +133,21 @@ def world_of(seed: int, shape: Shape) -> World:
     count = rng.randint(*shape.nodes)
     links = network(rng, count, long=rng.random() < shape.long)
     entries, closed = entries_of(rng, links, shape)
-    world = World(seed, bounds=Bounds())
+    world = World(seed, bounds=_bounds(seed) if shape.small else Bounds())
     world.refusing = shape.refusing
+    world.commit_s = COMMIT_SLOW_S if shape.small else world.commit_s
     world.build(links, entries, one_way=closed)
     return world
+
+
+def _bounds(seed: int) -> Bounds:
+    rng = Random(f"bounds {seed}")
+    return Bounds(keys_max=rng.choice((1, 3, KEYS_MAX)), summary_bytes_s=rng.choice((20.0, 200.0)))
+
+
+def _knobs(seed: int) -> dict[str, int]:
+    rng = Random(f"knobs {seed}")
+    return {name: rng.choice(values) for name, values in KNOBS.items() if name.startswith("federation.")}
 
 
 class Drawn:
@@ -142,6 +161,10 @@ class Drawn:
         self.ends = sorted(self.world.links)
 
     def run(self) -> Outcome:
+        with turned(_knobs(self.seed) if self.shape.small else {}):
+            return self._run()
+
+    def _run(self) -> Outcome:
         world, shape = self.world, self.shape
         failure = ""
         try:
@@ -153,6 +176,7 @@ class Drawn:
                 self._crash: shape.crashes,
                 self._split: shape.splits,
                 self._change: shape.entries,
+                self._burst: shape.bursts,
             }
             total = sum(acts.values())
             until = world.now + shape.span_s
@@ -196,6 +220,11 @@ class Drawn:
                 self.world.unbind(binds[int(place * len(binds))])
         else:
             self.world.bind(name, TOPIC, pattern, durable=durable)
+
+    def _burst(self) -> None:
+        name, count = self.rng.choice(self.names), self.rng.randint(2, 8)
+        for pattern in self.rng.sample(PATTERNS, count):
+            self.world.bind(name, TOPIC, pattern)
 
     def _publish(self) -> None:
         self.world.publish(self.rng.choice(self.names), TOPIC, f"{self.rng.choice(WORDS)}.{self.rng.choice(WORDS)}")

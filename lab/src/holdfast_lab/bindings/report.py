@@ -25,6 +25,7 @@ SHAPES: Final[tuple[tuple[str, Shape, float], ...]] = (
     ("the same, fewer crashes, and entries added and removed", drawn.CHANGED, 0.5),
     ("static and dynamic mixed, quiet", drawn.MIXED, 0.5),
     ("static and dynamic mixed, with cuts and refused commits", drawn.MIXED_CUT, 0.5),
+    ("messages, parts and sets of a few rows, slow commits", drawn.SMALL, 0.5),
 )
 
 UNJUDGED: Final = {what for what, shape, _ in SHAPES if shape.entries}

@@ -23,6 +23,8 @@ from holdfast_lab.bindings.site import CREDIT, Bind, Branch, Site
 NOTICED_S: Final = (0.05, 3.0)
 """How long a side takes to find out that a session broke."""
 
+UNNOTICED_S: Final = 15.0
+"""For so long a node may be named by an answer whose store is gone: the break is noticed, and is told hop by hop."""
 COMMIT_S: Final = (0.001, 0.02)
 RECONNECT_S: Final = 0.5
 CHECKED_EACH: Final = 31
@@ -72,8 +74,8 @@ class Broken(Exception):
 
 
 class World:
-    """`refusing`: the part of commits that the disks refuse. `checked`: whether invariants are checked after each
-    event; not while tables are corrupted."""
+    """`refusing`: the part of commits that the disks refuse; `commit_s`: how long one takes. `checked`: whether
+    invariants are checked after each event; not while tables are corrupted."""
 
     def __init__(self, seed: int, *, bounds: Bounds = Bounds()) -> None:
         self.rng = Random(f"bindings {seed}")
@@ -87,6 +89,7 @@ class World:
         self.published: dict[tuple[str, int], Published] = {}
         self.binds: list[Bind] = []
         self.refusing = 0.0
+        self.commit_s = COMMIT_S
         self.knows_topology = True
         """Whether nodes begin with the links of the topology file."""
         self.plain: set[str] = set()
@@ -185,7 +188,7 @@ class World:
             if writes:
                 site.committing = True
                 life = site.life
-                self.at(self.rng.uniform(*COMMIT_S), lambda: self._commit_ends(site, writes, life))
+                self.at(self.rng.uniform(*self.commit_s), lambda: self._commit_ends(site, writes, life))
         for neighbour in list(core.neighbours):
             for message in core.take(neighbour, CREDIT, now):
                 wire = encode(message)
@@ -227,7 +230,7 @@ class World:
                 bind.waiting = answer.waiting
                 for name in answer.confirmed:
                     other = self.sites[name]
-                    if other.store_born < bind.asked_at:
+                    if other.store_born + UNNOTICED_S < bind.asked_at:
                         bind.confirmed[name] = other.store
                 self.tell(
                     f"confirmed {site.name} {bind.pattern.text} by {len(answer.confirmed)}, "
@@ -437,7 +440,9 @@ class World:
 
     def _take(self, site: Site, start: str, branch: Branch) -> None:
         if branch.identity.destination != site.name:
-            site.outbox.setdefault(branch.identity, branch)
+            if site.outbox.setdefault(branch.identity, branch) is branch:
+                # It may have come back while who was sent it has not answered: that answer then is no longer about it.
+                site.sent_to.pop(branch.identity, None)
         else:
             found = self.published[branch.publication]
             for bind in site.arrive(branch):

@@ -69,6 +69,15 @@ KNOBS: Final[dict[str, tuple[int, ...]]] = {
     "broker.cursors.selections:READ_COUNT": (1, 7),
     "broker.cursors.selections:SCAN_BYTES": (1, 2_000),
     "broker.cursors.selections:WATERMARK_AHEAD": (1, 8),
+    "federation.federation:CHECKED_ROWS": (1, 5),
+    "federation.keeping:WRITES_ENOUGH": (1, 5),
+    "federation.own:ROWS_MAX": (1, 3),
+    "federation.serving:PARTS_KEPT": (1, 2),
+    "federation.serving:PART_ROWS": (1, 2),
+    "federation.serving:ROWS_MAX": (1, 3),
+    "federation.sets:STEPS_MAX": (1, 4),
+    "federation.taking:OPEN_MAX": (1, 3),
+    "peering.binding_control:KEYS_MAX": (1, 3),
 }
 """By module, below `holdfast` if not of the lab, and name: what a run may turn it to."""
 
