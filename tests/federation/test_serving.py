@@ -2,9 +2,10 @@
 
 from holdfast.federation.messages import Change, Follow, PartsOf, Stored
 from holdfast.federation.rows import Row, Stamp
-from holdfast.federation.serving import PartsCache, Serving
+from holdfast.federation.serving import PARTS_KEPT, PartsCache, Serving
 from holdfast.federation.sets import Edition, Held, Key, changed, make
-from support.exchange import T, rows
+from holdfast.federation.taking import voided
+from support.exchange import T, Together, compare_parts, rows
 
 KEY = Key("o", T)
 UNKNOWN = Edition(Stamp(1, 1), 7)
@@ -58,6 +59,40 @@ def test_what_a_follower_compared_to_the_end_is_the_base_of_the_next_change() ->
     serving.stored(Stored(KEY, first.edition, True, ()), second)
     message = serving.next(KEY, second, PartsCache())
     assert isinstance(message, Change) and (message.old, message.new) == (first.edition, second.edition)
+
+
+def test_neighbours_compare_one_form_of_a_set_that_goes_on_changing() -> None:
+    """Its parts are made once, and from there each goes on by the changes."""
+    cache = PartsCache()
+    held = make(Stamp(1, 3), rows(100), ())
+    first, *others = (taking(UNKNOWN) for _ in range(2 * PARTS_KEPT))
+    begun = first.next(KEY, held, cache)
+    assert isinstance(begun, PartsOf)
+    for number, serving in enumerate(others):
+        held = later(held, f"x.{number}")
+        assert serving.next(KEY, held, cache) == begun
+    held = later(held, "y")
+    ahead = taking(Edition(Stamp(1, 4), 7))
+    message = ahead.next(KEY, held, cache)
+    assert isinstance(message, PartsOf) and message.new == held.edition, "it has a later one than that"
+    others[0].stored(Stored(KEY, begun.new, True, ()), held)
+    message = others[0].next(KEY, held, cache)
+    assert isinstance(message, Change) and len(message.add) == len(others) + 1
+
+
+def test_nothing_is_told_of_the_parts_of_a_set_that_became_void() -> None:
+    two = Together("ab")
+    node = two.nodes["a"]
+    node.bind(T, rows(100), two.now)
+    two.settle()
+    compare_parts(node, "b", two.now)
+    serving, key = node.neighbours["b"].serving, Key("a", T)
+    held = node.sets.committed(key)
+    assert held is not None and serving.compared(key, held.edition) is held
+    node.sets.put(key, voided(held))
+    node.records(two.now)
+    node.committed(two.now)
+    assert serving.compared(key, held.edition) is None
 
 
 def test_a_comparison_that_was_not_ended_begins_again_at_a_refresh() -> None:

@@ -13,7 +13,7 @@ from holdfast_lab.draws.drawn_aims import AIMED, CAUSES, LASTS_S, PROLONGS, with
 from holdfast_lab.draws.drawn_knobs import with_small_bounds
 from holdfast_lab.draws.drawn_scenes import OF_MOMENTS, overtaken
 from holdfast_lab.plan.faults import KINDS, Fault, make_fault, meeting_name
-from holdfast_lab.plan.knobs import KNOBS, place_of, turned
+from holdfast_lab.plan.knobs import BOUNDS, KNOBS, place_of, turned
 from holdfast_lab.plan.moments import AIM_S, AT_REST, DOWN, MOMENTS, met
 from holdfast_lab.plan.networks import Link, Topology
 from holdfast_lab.plan.phases import last_fault_s
@@ -168,9 +168,10 @@ def test_aims_and_small_bounds_are_drawn_for_a_share_of_seeds() -> None:
     aimed = [fault for plan in plans for fault in plan.faults if fault.when]
     assert {fault.when for fault in aimed} == set(MOMENTS)
     assert {fault.kind for fault in aimed} <= {*AIMED, "reload", "drain", "change-topology"}
-    assert 100 < sum(bool(plan.knobs) for plan in plans) < 250
-    assert {knob for plan in plans for knob in plan.knobs} == set(KNOBS)
-    assert all(value in KNOBS[knob] for plan in plans for knob, value in plan.knobs.items())
+    assert 100 < sum(bool(plan.knobs) for plan in plans) < 270
+    turned_to = KNOBS | BOUNDS
+    assert set(KNOBS) <= {knob for plan in plans for knob in plan.knobs} <= set(turned_to)
+    assert all(value in turned_to[knob] for plan in plans for knob, value in plan.knobs.items())
     small = {name for plan in plans for name in _changed(plan.topology.limits)}
     assert {"stream_bytes", "frame_bytes_max", "unstored_bytes_max", "parked_bytes_max", "neighbour_links_max"} <= small
 

@@ -246,6 +246,8 @@ class Federation:
             for neighbour in self.neighbours.values():
                 if key in neighbour.serving.followers:
                     neighbour.serving.pending[key] = None
+                    if new is None or new.stamp == VOID:
+                        neighbour.serving.end_comparison(key)
         self._answered(moved, now)
 
     def refused(self, now: float) -> None:

@@ -121,7 +121,7 @@ class Neighbour:
             key, new, prefix = replies.popleft()
             held = self.serving.compared(key, new)
             if held is not None:
-                return self.serving.reply(key, new, prefix, cache.of(held))
+                return self.serving.reply(key, new, prefix, cache.of(key, held))
         message: Message | None = self.taking.question()
         if message is not None:
             return message

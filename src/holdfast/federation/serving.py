@@ -5,9 +5,9 @@ nothing waits in a queue. Everything from the neighbour is bounded. Source: docs
 """
 
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from holdfast.federation.aliases import Malformed
 from holdfast.federation.messages import (
@@ -22,7 +22,7 @@ from holdfast.federation.messages import (
     Stored,
 )
 from holdfast.federation.rows import DIGEST_END, VOID, Row, Stamp, name_hash, row_hash, text_hash
-from holdfast.federation.sets import NOTHING, Edition, Held, Key, Parts, difference, make, on_the_way, stamped
+from holdfast.federation.sets import NOTHING, Edition, Held, Key, Parts, Step, steps_from, together
 
 PART_ROWS: Final = 64
 """A part with at most this many rows is sent as rows."""
@@ -40,6 +40,15 @@ PARTS_KEPT: Final = 8
 """The number of sets whose parts are cached."""
 
 
+class Base(NamedTuple):
+    """What a follower has, or will have once everything sent has arrived. `form`: which rows; these themselves, unless
+    they are known as a form that a set had on its way alone."""
+
+    form: int
+    edition: Edition
+    rows: frozenset[Row] | None
+
+
 @dataclass(slots=True)
 class Follower:
     """One set that the neighbour takes. `has`: the edition that it reported; `base`: the content that it will have once
@@ -48,7 +57,7 @@ class Follower:
     meantime does not make it begin anew."""
 
     has: Edition
-    base: Held | None = None
+    base: Base | None = None
     compared: Held | None = None
     sent: Edition = NOTHING
     whole: bool = False
@@ -61,24 +70,33 @@ class Follower:
 
 
 class PartsCache:
-    """Caches the parts of a few sets, because they are asked for many times."""
+    """Caches the parts of a few forms of sets, because they are asked for many times."""
 
     __slots__ = ("_kept",)
 
     def __init__(self) -> None:
-        self._kept: dict[int, Parts] = {}
+        self._kept: dict[int, tuple[Key, Held, Parts]] = {}
         """By form, those asked for last at the end."""
 
     def has(self, held: Held) -> bool:
         """Whether `of` need not make them."""
         return held.form in self._kept
 
-    def of(self, held: Held) -> Parts:
+    def of(self, key: Key, held: Held) -> Parts:
         found = self._kept.pop(held.form, None)
-        found = self._kept[held.form] = Parts(held.rows) if found is None else found
+        parts = Parts(held.rows) if found is None else found[2]
+        self._kept[held.form] = key, held, parts
         while len(self._kept) > PARTS_KEPT:
             del self._kept[next(iter(self._kept))]
-        return found
+        return parts
+
+    def form(self, key: Key, held: Held, has: Stamp) -> Held:
+        """The form that a follower with that stamp is to compare: one whose parts are kept, because others compare it,
+        if the way from there to `held` is known; otherwise `held`."""
+        for other, form, _ in reversed(self._kept.values()):
+            if other == key and has < form.stamp < held.stamp and steps_from(form.form, held) is not None:
+                return form
+        return held
 
 
 class Serving:
@@ -119,7 +137,7 @@ class Serving:
             follower = self.followers.setdefault(key, Follower(has))
             follower.has = follower.sent = has
             follower.compared = None
-            follower.base = make(VOID, (), ()) if has == NOTHING else None
+            follower.base = Base(0, NOTHING, frozenset()) if has == NOTHING else None
             self.pending[key] = self.answered[key] = None
         return list(message.rows)
 
@@ -141,10 +159,10 @@ class Serving:
         follower.has, follower.whole = message.has, message.whole
         if follower.compared is not None and message.has.stamp >= follower.compared.stamp:
             # It has that form, or another that did not come from here.
-            follower.base = follower.compared if follower.compared.edition == message.has else None
-            follower.compared = None
+            follower.base = _base(follower.compared) if follower.compared.edition == message.has else None
+            follower.sent, follower.compared = message.has, None
         if held is not None and held.edition == message.has:
-            follower.base, follower.sent = held, message.has
+            follower.base, follower.sent = _base(held), message.has
         for name, stamp in message.names:
             if stamp is None:
                 self.named -= follower.names.pop(name, None) is not None
@@ -174,7 +192,7 @@ class Serving:
         held = self.compared(message.key, message.new)
         if held is None:
             return
-        ours = cache.of(held).digests(message.prefix)
+        ours = cache.of(message.key, held).digests(message.prefix)
         for digit, (mine, theirs) in enumerate(zip(ours, message.digests, strict=True)):
             if mine != theirs:
                 if len(self.replies) >= REPLIES_MAX:
@@ -196,24 +214,29 @@ class Serving:
         if follower is None or held is None or held.stamp == VOID:
             return None
         if follower.has == held.edition:
-            follower.sent, follower.base, follower.compared = follower.has, held, None
+            follower.sent, follower.base, follower.compared = follower.has, _base(held), None
         if follower.has.stamp > held.stamp or follower.sent == held.edition or follower.compared is not None:
             return None
         if follower.base is None and follower.sent.digest == held.digest:
-            follower.base = stamped(held, follower.sent.stamp)
+            follower.base = Base(held.form, follower.sent, held.rows)
         if follower.base is not None:
-            change, form = _change(key, follower.base, held), held
-            if change is None and (between := on_the_way(follower.base, held)) is not None:
-                change, form = _change(key, follower.base, between), between  # what is too much goes as it came
-            if change is not None:
-                follower.sent, follower.base = form.edition, form
+            found = _change(key, follower.base, held)
+            if found is not None:
+                change, follower.base = found
+                follower.sent = change.new
                 return change
-        follower.sent, follower.base = held.edition, None
         if len(held.rows) <= PART_ROWS and _fits(held.rows):
-            follower.base = held
+            follower.sent, follower.base = held.edition, _base(held)
             return RowsOf(key, held.edition, "", _ordered(held.rows), held.edges)
-        follower.compared = held
-        return PartsOf(key, held.edition, "", cache.of(held).digests(""), held.edges)
+        form = follower.compared = cache.form(key, held, follower.has.stamp)
+        follower.sent, follower.base = form.edition, None
+        return PartsOf(key, form.edition, "", cache.of(key, form).digests(""), form.edges)
+
+    def end_comparison(self, key: Key) -> None:
+        """The set is gone or void: its parts are no longer told."""
+        follower = self.followers.get(key)
+        if follower is not None and follower.compared is not None:
+            follower.compared, follower.sent = None, follower.has
 
     def was_sent(self, key: Key, held: Held | None) -> bool:
         """Whether the neighbour was sent all of the set."""
@@ -242,12 +265,45 @@ def standing_digest(has: Edition, names: Mapping[str, Stamp], *, whole: bool) ->
     return text_hash(*has.stamp, has.digest, whole, behind)
 
 
-def _change(key: Key, old: Held, new: Held) -> Change | None:
-    """None if it does not fit one message."""
-    add, remove = difference(old, new)
+def _base(held: Held) -> Base:
+    return Base(held.form, held.edition, held.rows)
+
+
+def _change(key: Key, base: Base, held: Held) -> tuple[Change, Base] | None:
+    """As many of the changes that led from `base` to the set as one message can hold, and what they lead to; None if
+    the way is not known and the whole difference too large."""
+    steps = steps_from(base.form, held)
+    add: Set[Row]
+    remove: Set[Row]
+    if steps is None:
+        if base.rows is None:
+            return None
+        add, remove, end, edges = held.rows - base.rows, base.rows - held.rows, _base(held), held.edges
+    else:
+        count = _fitting(steps)
+        add, remove = together(steps[:count])
+        if count == len(steps):
+            end, edges = _base(held), held.edges
+        else:
+            following = steps[count]
+            end, edges = Base(following.form, following.edition, None), following.edges
+            if not base.edition.stamp < end.edition.stamp < held.stamp:
+                return None
     if not _fits(add) or not _fits(remove):
         return None
-    return Change(key, old.edition, new.edition, new.edges, _ordered(add), _ordered(remove))
+    return Change(key, base.edition, end.edition, edges, _ordered(add), _ordered(remove)), end
+
+
+def _fitting(steps: Sequence[Step]) -> int:
+    """How many of the changes fit one message together; at least the first."""
+    add: list[Row] = []
+    remove: list[Row] = []
+    for count, step in enumerate(steps):
+        add += step.add
+        remove += step.remove
+        if count and not (_fits(add) and _fits(remove)):
+            return count
+    return len(steps)
 
 
 def _ordered(rows: Iterable[Row]) -> tuple[Row, ...]:

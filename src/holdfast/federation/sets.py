@@ -26,7 +26,9 @@ BRANCHING: Final = 16
 
 STEPS_MAX: Final = 64
 """The maximum number of changes by which a set knows earlier forms of itself: so many versions a follower may be behind
-before it has to compare parts."""
+before it has to compare parts. A set has no more of them than rows, or STEPS_FEW."""
+
+STEPS_FEW: Final = 8
 
 STEPS_ROWS: Final = 64
 """The number of rows that these changes may have together, however few the set has."""
@@ -54,10 +56,10 @@ NOTHING: Final = Edition(VOID, 0)
 
 
 class Step(NamedTuple):
-    """A change of a set's rows. `form`, `stamp`, `edges`: of what it was made from."""
+    """A change of a set's rows. `form`, `edition`, `edges`: of what it was made from."""
 
     form: int
-    stamp: Stamp
+    edition: Edition
     edges: frozenset[str]
     add: frozenset[Row]
     remove: frozenset[Row]
@@ -126,7 +128,8 @@ def changed(held: Held, stamp: Stamp, *, add: Iterable[Row], remove: Iterable[Ro
     size += sum(row.held_bytes for row in add) - sum(row.held_bytes for row in remove)
     rows = held.rows | add if add else held.rows
     rows = rows - remove if remove else rows
-    steps = (*held.steps, Step(held.form, held.stamp, held.edges, add, remove))[-STEPS_MAX:]
+    steps = (*held.steps, Step(held.form, held.edition, held.edges, add, remove))
+    steps = steps[-min(STEPS_MAX, max(STEPS_FEW, len(rows))) :]
     while sum(len(step.add) + len(step.remove) for step in steps) > max(STEPS_ROWS, len(rows)):
         steps = steps[1:]
     return Held(stamp, rows, edges, digest, digest, size, (held.marked | _marked(add)) - remove, steps=steps)
@@ -137,16 +140,22 @@ def difference(old: Held | None, new: Held | None) -> tuple[Collection[Row], Col
     changes, it costs what these changed."""
     if old is None or new is None:
         return (() if new is None else new.rows), (() if old is None else old.rows)
-    if old.form == new.form:
-        return (), ()
-    for at in range(len(new.steps) - 1, -1, -1):
-        if new.steps[at].form == old.form:
-            return _together(new.steps[at:])
-    return new.rows - old.rows, old.rows - new.rows
+    steps = steps_from(old.form, new)
+    return together(steps) if steps is not None else (new.rows - old.rows, old.rows - new.rows)
 
 
-def _together(steps: Sequence[Step]) -> tuple[Set[Row], Set[Row]]:
-    """What several changes, one after the other, come to. No row is in both of one change."""
+def steps_from(form: int, held: Held) -> Sequence[Step] | None:
+    """The changes that led from an earlier form of the set to this one; None if they are not known."""
+    if form == held.form:
+        return ()
+    for at in range(len(held.steps) - 1, -1, -1):
+        if held.steps[at].form == form:
+            return held.steps[at:]
+    return None
+
+
+def together(steps: Sequence[Step]) -> tuple[Set[Row], Set[Row]]:
+    """What changes, one after the other, come to. No row is in both of one change."""
     if len(steps) == 1:
         return steps[0].add, steps[0].remove
     add: set[Row] = set()
@@ -157,17 +166,6 @@ def _together(steps: Sequence[Step]) -> tuple[Set[Row], Set[Row]]:
         remove |= step.remove - add
         add -= step.remove
     return add, remove
-
-
-def on_the_way(old: Held, new: Held) -> Held | None:
-    """What `new` was after the first of the changes that led to it from `old`; None if there are not several, or it is
-    not known."""
-    at = next((at for at, step in enumerate(new.steps) if step.form == old.form), len(new.steps))
-    step, following = new.steps[at : at + 1], new.steps[at + 1 : at + 2]
-    if not following or not old.stamp < following[0].stamp < new.stamp:
-        return None
-    made = changed(old, following[0].stamp, add=step[0].add, remove=step[0].remove, edges=following[0].edges)
-    return replace(made, form=following[0].form)
 
 
 def stamped(held: Held, stamp: Stamp) -> Held:

@@ -79,6 +79,11 @@ def _serving(neighbour: Neighbour) -> None:
     named = 0
     for key, follower in serving.followers.items():
         must(key.topic in serving.topics, f"federation: {neighbour.name} takes what it does not forward", key)
+        must(
+            follower.compared is None or follower.sent == follower.compared.edition,
+            f"federation: {neighbour.name} compares what it was not sent last",
+            key,
+        )
         named += len(follower.names)
         must(len(follower.names) <= NAMES_MAX, f"federation: names behind {neighbour.name}", len(follower.names))
     must(
