@@ -433,6 +433,23 @@ def test_a_turn_is_not_bounded_within_a_group(monkeypatch: pytest.MonkeyPatch) -
     assert shown.steps == [names(1, 9)]
 
 
+@pytest.mark.parametrize("looks", [1, 3, 100])
+@pytest.mark.parametrize("order", ORDERS)
+def test_so_many_groups_that_one_look_at_them_is_all_of_a_turns_share(
+    order: str, looks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.custody.arrival.destination.LOOKS_MAX", looks)
+    rig, jfk, hub, shown = world(order, jfk={"limits": Limits()})
+    hub.hold_commits = True
+    for first in range(1, 41, 2):
+        commit(rig, jfk, *names(first, first + 1))
+    rig.run(1)
+    hub.hold_commits = False
+    rig.run(5)
+    assert waiting(hub) == 0 and hub.bodies("work") == names(1, 40) and not apart(hub)
+    assert all(len(step) % 2 == 0 for step in shown.steps)
+
+
 # ------------------------------------------------------------------------------------------------ who speaks
 
 

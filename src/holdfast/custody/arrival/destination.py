@@ -452,23 +452,24 @@ class Destination:
         self._dead_lettering.move_out(self.catalog.own(origin.host, WAITING), waiting.held_at, value)
 
     def _release_groups(self, origin: Origin, share: Share) -> bool:
-        """Releases messages of groups that were given up, and complete groups; False if the origin is blocked."""
+        """Releases messages of groups that were given up, and complete groups; False if the origin is blocked. At least
+        one of them, also where the look at all groups takes the rest of the share: it would take it again."""
         groups = origin.groups
         for number in list(groups.apart):
-            if share.is_used:
-                return True
             share.looks -= 1
             if not self._move(origin, number, share):
                 return False
+            if share.is_used:
+                return True
         groups.due = False
         share.looks -= 1 + len(groups.by_first) // 10
         for group in list(groups.by_first.values()):
-            if share.is_used:
+            if not origin.may_show(group):
+                continue
+            goes_on = self._show(origin, group, share)
+            if not goes_on or share.is_used:
                 groups.due = True
-                return True
-            if origin.may_show(group) and not self._show(origin, group, share):
-                groups.due = True
-                return False
+                return goes_on
         return True
 
     def _show(self, origin: Origin, group: Group, share: Share) -> bool:
