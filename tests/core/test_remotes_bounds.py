@@ -10,6 +10,7 @@ from holdfast.amqp.wire.performatives import Accepted, Released, Source, Target
 from holdfast.amqp.wire.types import Described, Symbol, Ulong
 from holdfast.endpoints.remotes.fetching import SETTLED
 from holdfast.endpoints.remotes.kept_link import ANSWER_S, WAIT_S
+from holdfast.engine import events
 from holdfast.errors import ConfigError
 from holdfast.settings.limits import Limits
 from holdfast.settings.node import NodeConfig
@@ -94,6 +95,24 @@ def test_a_remote_may_begin_the_session(
     fill(rig, client, 1, "flights@mq")
     rig.run(3)
     assert bodies(broker.came["flights"]) == ["1"] and only(node)["lost"] == 0
+
+
+def test_a_node_that_stops_begins_no_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The remote allows one, has not begun it, and does not answer the close either."""
+    receive = PlainConnection.receive
+
+    def until_opened(self: PlainConnection, data: bytes, now: float) -> None:
+        if not self.amqp.usable:
+            receive(self, data, now)
+
+    monkeypatch.setattr(PlainConnection, "receive", until_opened)
+    rig, node, client, _ = world()
+    rig.plain_settings = {"channel_max": 0}
+    fill(rig, client, 1, "flights@mq")
+    rig.run(0.3)
+    node.handle(events.Stopping())
+    rig.run(3)
+    assert not [line for line in node.logs if "defect" in line], node.logs
 
 
 def test_links_wait_for_a_session_of_which_the_remote_has_said_how_many_it_takes() -> None:

@@ -151,7 +151,7 @@ class Remote:
 
     def _begin(self, peer: Peer) -> None:
         self._begin_at = None
-        if peer.amqp.session_count < peer.amqp.channels:
+        if peer.amqp.usable and peer.amqp.session_count < peer.amqp.channels:
             peer.amqp.begin()
         peer.touch()
 
