@@ -471,6 +471,27 @@ def failed_commit() -> None:
     must(set(bind.confirmed) == {"a", "b"}, "the bind is not confirmed when the disks take it", bind.waiting)
 
 
+@history
+def withdrawn_while_another_is_bound() -> None:
+    """What covers a bind, and is being withdrawn when that comes, does not confirm it."""
+    made = world(line("ab"))
+    bind = bound(made, "b", "#")
+    made.commit_s = (1.0, 1.0)
+    made.unbind(bind)
+    made.run(0.3)
+    must(held(made, "a", "b").rows != frozenset(), "`#` is withdrawn at once")
+    later = made.bind("b", T, "x")
+    assert later is not None
+    while not later.complete:
+        made.run(0.1)
+        must(later.answered_at is None or later.complete, "the bind is not confirmed", later.waiting)
+    made.run(1.0)
+    must({row.pattern for row in held(made, "a", "b").rows} == {"x"}, "a has not what it confirmed")
+    one = sent(made, "a")
+    ends_well(made)
+    must(one.got[later] == 1, "what was published after the confirmation did not come")
+
+
 # ------------------------------------------------------------------------------------------------ what is wrong
 
 

@@ -4,7 +4,7 @@ Rules of this file: a function of the nodes' code gives way to a broken variant,
 takes; what is to find it is a history or drawn runs.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
@@ -16,8 +16,9 @@ from holdfast.federation.claims import Claims
 from holdfast.federation.federation import Federation
 from holdfast.federation.following import Following
 from holdfast.federation.keeping import Sets
+from holdfast.federation.own import Own
 from holdfast.federation.publications import Publications, Seen
-from holdfast.federation.rows import VOID, Stamp
+from holdfast.federation.rows import VOID, Row, Stamp
 from holdfast.federation.serving import Serving
 from holdfast.federation.sets import Edition, Held, Key
 from holdfast.federation.standing import Reached, Standing
@@ -114,6 +115,13 @@ def _any_life(self: Standing, since: Stamp) -> Reached:
     return Reached(tuple(sorted(name for name, stamp in self._names.items() if stamp.version >= since.version)), NOBODY)
 
 
+def _confirmed_by_what_leaves(
+    self: Own, row: Row, kept: Set[Row], *, all_of_them: bool = True
+) -> tuple[Row, Stamp] | None:
+    return _SINCE_OF(self, row, self.since.keys(), all_of_them=all_of_them)
+
+
+_SINCE_OF: Final = Own.since_of
 _RECORDS: Final = Federation.records
 _NEXT: Final = Serving.next
 _FIND_OF: Final = Following.find_of
@@ -143,6 +151,13 @@ RULES: Final[dict[str, Rule]] = {
     ),
     "one-name-an-alias": Rule("an alias means one name", Heard, "read", _any_alias, "alias-told-for-another-origin"),
     "publications": Rule("copies of a publication are dropped", Publications, "take", _no_publication, drawn.MIXED),
+    "withdrawn-confirms-nothing": Rule(
+        "what is being withdrawn confirms nothing new",
+        Own,
+        "since_of",
+        _confirmed_by_what_leaves,
+        "withdrawn-while-another-is-bound",
+    ),
     "current-life": Rule("only answers of the current life count", Standing, "_of", _any_life, "answer-of-an-old-life"),
     "five-seconds": Rule(
         "who is not listed is not waited for after 5 s",
