@@ -13,6 +13,7 @@ from holdfast.broker.cursors.cursor import Cursor
 from holdfast.broker.queue import Queue
 from holdfast.client import Delivery
 from holdfast.endpoints.producer import ProducerLink
+from holdfast.settings.limits import Limits
 from holdfast.settings.queues import QueueConfig
 from holdfast_lab.base.client_history import Violation
 from holdfast_lab.plan.faults import Fault
@@ -225,6 +226,18 @@ def test_what_a_replaced_disk_had_sent_is_judged_as_that_disk_s(reader: dict[str
         plan = Plan(name="buffered", topology=NODES, workloads=(AT_HOME, reader, *rest), faults=faults)
         result = execute(plan, seed)
         assert result.ok, f"seed {seed}: {result.failure}"
+
+
+@pytest.mark.parametrize("second", [False, True])
+def test_who_answers_for_several_links_accepts_what_came_whole_and_nothing_else(second: bool) -> None:
+    """Frames of several links' large deliveries come side by side: one may end before another that began earlier."""
+    topology = replace(NODES, limits=Limits(stream_bytes=500, frame_bytes_max=512))
+    sends = {**PUBLISH, "node": "lhr", "address": "flights", "rate": 0.0, "size": 2_000}
+    takes: dict[str, Any] = {"kind": "thin", "node": "lhr", "queue": "flights", "links": 4, "window": 8}
+    takes |= {"second": second, "life_s": 1e6}
+    result = execute(Plan(name="side by side", topology=topology, workloads=(sends, takes)), 1)
+    assert result.ok, result.failure
+    assert result.metrics["redelivered"] == 0 < result.metrics["thin-2.taken"]
 
 
 # ------------------------------------------------------------------------------ each check can fail

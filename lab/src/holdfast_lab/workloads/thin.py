@@ -1,7 +1,7 @@
 """`thin`: several receivers of one session with frames of 512 bytes and a window of a few transfers.
 
-Rules of this file: as of `bare.py`. One disposition speaks of all links' deliveries (AMQP 1.0 §2.7.6), and where the
-receiver settles second, its first says the outcome alone and the node's answer settles (§2.6.12).
+Rules of this file: as of `bare.py`. One disposition speaks of several links' deliveries (AMQP 1.0 §2.7.6), and where
+the receiver settles second, its first says the outcome alone and the node's answer settles (§2.6.12).
 """
 
 import asyncio
@@ -12,6 +12,7 @@ from typing import ClassVar, Final
 from holdfast.amqp.message.message import Message
 from holdfast.amqp.session.events import Delivery
 from holdfast.amqp.wire.performatives import Accepted, Source
+from holdfast.client.receive.settlements import ranges
 from holdfast_lab.workloads.bare import Bare, Broken, Refused, connected
 from holdfast_lab.workloads.bed import Bed
 from holdfast_lab.workloads.common import RETRY_S, is_marked, key_of, place_of
@@ -84,16 +85,15 @@ class Thin:
             self._settle(bare, shown)
 
     def _settle(self, bare: Bare, shown: list[Delivery]) -> None:
-        """One disposition from the first to the last, whichever links they came on."""
+        """One disposition for each run of ids, whichever links they came on: between two that are whole there may be
+        one whose end is still to come, and whoever accepts that is never shown it."""
         session = bare.session
         assert session is not None
-        first, last = shown[0].delivery_id, shown[-1].delivery_id
-        if self.second:
-            session.write_disposition(True, first, last, False, Accepted())
-        else:
+        if not self.second:
             for delivery in shown:
                 session.unsettled_in.pop(delivery.delivery_id, None)
-            session.write_disposition(True, first, last, True, Accepted())
+        for first, last in ranges([delivery.delivery_id for delivery in shown]):
+            session.write_disposition(True, first, last, not self.second, Accepted())
         for link in {delivery.link: None for delivery in shown}:
             if link.attached and link.credit <= self.credit // 2:
                 link.grant(self.credit)
