@@ -434,8 +434,7 @@ class Federation:
 
     def _settle_binds(self, topic: str, binds: Iterable[Bind], now: float, *, give_up: bool = False) -> None:
         key, own = Key(self.name, topic), self.own.get(topic)
-        current = self.sets.current(key)
-        kept = frozenset[Row]() if current is None else current.rows
+        kept = self.sets.rows(key)
         names, _ = self._standing(key)
         self.confirming.listed(topic, names, now)
         regulars = self.confirming.regulars.get(topic, ())

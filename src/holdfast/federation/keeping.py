@@ -57,6 +57,11 @@ class Sets:
             return self.under_way[key]
         return self.stored.get(key)
 
+    def rows(self, key: Key) -> frozenset[Row]:
+        """Of the current form; none where there is none."""
+        held = self.current(key)
+        return frozenset() if held is None else held.rows
+
     def committed(self, key: Key) -> Held | None:
         return self.stored.get(key)
 
