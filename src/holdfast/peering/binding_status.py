@@ -24,7 +24,8 @@ PATTERNS_TOLD: Final = 200
 
 
 def status(control: BindingControl) -> dict[str, Any]:
-    """The parts `federation` and `federated_by` of the node's status; nothing without federation."""
+    """The parts `federation` and `federated_by` of the node's status. Empty if there is neither federation nor
+    an entry that a request created."""
     told = rows(control)
     if control.federation is None and not told:
         return {}

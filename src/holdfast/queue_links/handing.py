@@ -138,7 +138,7 @@ class Handing:
         link.moving, link.taken, link.taken_bytes = moving, [], 0
         turn.decided.append(effect)
         turn.changes += 1
-        cursor.queue.work.urgent = True
+        cursor.queue.work.request_commit()
         link.needs = link.disk_needs = link.dead_needs = 0
         target = link.target
         for sequence, value in taken:
@@ -201,7 +201,7 @@ class Handing:
         link.moving = moving
         turn.decided.append(effect)
         turn.changes += 1
-        link.cursor.queue.work.urgent = True
+        link.cursor.queue.work.request_commit()
         self._put_rows(link, moving)
         return True
 

@@ -1,10 +1,9 @@
 """The node's steady clock over restarts.
 
-Rules of this file: pure. The steady clock starts as the wall clock of the store's first start and then counts what has
-passed. Only while nobody counts, between the last commit and the next start, the wall clock says how much that was. It
-is compared with itself, so that whoever set it while the node ran has moved nothing; and a wall clock that was wrong at
-that commit and is right since (a machine that keeps no time when it is off) adds no more than it is ahead of the steady
-one. So what is counted is the less of both.
+Rules of this file: the system's clock is not read here. The steady clock begins as the wall clock of the store's first
+start. At a start it advances by the smaller of two differences: wall clock now minus wall clock at the last commit, and
+wall clock now minus steady clock. So setting the wall clock while the node runs does not move it. The second is smaller
+if the wall clock was behind at that commit and is right now, as on a machine that keeps no time while it is off.
 """
 
 from collections.abc import Mapping

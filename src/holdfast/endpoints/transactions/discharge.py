@@ -105,7 +105,7 @@ class Commits:
         turn = self._parts.turns.gathered
         effect = Discharged(self._parts.turns.event, transaction.txn_id.hex(), transaction, answer)
         turn.changes += 1
-        self._parts.work.urgent = True
+        self._parts.work.request_commit()
         self._transactions.decide(transaction)
         turn.decided.append(effect)
         self._store(transaction, spread)
