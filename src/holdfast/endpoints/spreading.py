@@ -75,7 +75,7 @@ class Passed(NamedTuple):
     tags: tuple[str, ...]
 
 
-def _told(item: entry.Entry, passed: Passed, *, is_relay: bool) -> entry.Entry:
+def _with_relay_annotations(item: entry.Entry, passed: Passed, *, is_relay: bool) -> entry.Entry:
     """The entry with the annotations for the next nodes."""
     notes = annotate.notes_of(item)
     store, number = passed.publication
@@ -215,16 +215,21 @@ class Spreading:
         if passed is None:
             return dict.fromkeys(bounded, size)
         plain = entry.unpack(value)
-        told = [_told(plain, passed, is_relay=is_relay).size for is_relay in (False, True)]
+        told = [_with_relay_annotations(plain, passed, is_relay=is_relay).size for is_relay in (False, True)]
         return {branch: size if branch.queue.kind is QueueKind.REMOTE else told[branch.is_relay] for branch in bounded}
 
-    def full(self, sizes: Mapping[Branch, int], count: int = 1, *, priority: int = PRIORITY_MOST) -> Branch | None:
-        """The first branch whose queue has no room for so many more copies of that total size and that priority, unless
-        it drops or dead-letters the excess."""
+    def lacks_room(self, branch: Branch, size: int, count: int = 1, *, priority: int = PRIORITY_MOST) -> bool:
+        """Whether the branch's queue has no room for `count` more copies of `size` bytes together and that priority,
+        and does not drop or dead-letter the excess."""
+        queue = branch.queue
+        if queue.config.when_full not in ("block", "refuse"):
+            return False
+        return not (queue.fits(size, priority) if count == 1 else queue.fits_all(count, size, priority))
+
+    def full(self, sizes: Mapping[Branch, int], *, priority: int = PRIORITY_MOST) -> Branch | None:
+        """The first branch that lacks room for one copy of its size."""
         for branch, size in sizes.items():
-            queue = branch.queue
-            fits = queue.fits(size, priority) if count == 1 else queue.fits_all(count, size, priority)
-            if not fits and queue.config.when_full in ("block", "refuse"):
+            if self.lacks_room(branch, size, priority=priority):
                 return branch
         return None
 
@@ -282,8 +287,8 @@ class Spreading:
                     self.publications.take(*passed.publication)
                     self._turns.gathered.decided.append(Published(self._turns.event, *passed.publication))
                 if passed is not None and relayed is None:
-                    relayed = _told(plain, passed, is_relay=True), _told(plain, passed, is_relay=False)
-                item = plain if relayed is None else relayed[0 if is_relay else 1]
+                    relayed = [_with_relay_annotations(plain, passed, is_relay=which) for which in (False, True)]
+                item = plain if relayed is None else relayed[is_relay]
                 copied = entry.repack(
                     item._replace(identity=identity, trace=b"", to=topic.name, earlier=None, group=group(node))
                 )

@@ -130,7 +130,7 @@ class Commits:
                 _, count, size, lowest = counts.get(branch.queue, (branch, 0, 0, PRIORITY_MOST))
                 counts[branch.queue] = branch, count + 1, size + more, min(lowest, post.message.value[2])
         for branch, count, size, lowest in counts.values():
-            if self._parts.spreading.full({branch: size}, count, priority=lowest) is not None:
+            if self._parts.spreading.lacks_room(branch, size, count, priority=lowest):
                 text = f"queue {branch.queue.name!r} has no room for {count} messages of the transaction"
                 return _error(conditions.RESOURCE_LIMIT_EXCEEDED, text)
         return None
