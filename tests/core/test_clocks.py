@@ -166,7 +166,7 @@ def test_a_wall_clock_that_jumps_while_the_node_runs() -> None:
 
 
 @pytest.mark.parametrize("set_s", [3_600, -3_600])
-def test_who_sets_the_wall_clock_while_the_node_runs_moves_no_time_to_live(set_s: int) -> None:
+def test_setting_the_wall_clock_does_not_change_a_time_to_live(set_s: int) -> None:
     """Nor does the next start, which takes from the wall clock how long the node was down."""
     rig = Rig()
     jfk, hub = rig.pair()

@@ -27,7 +27,8 @@ STUCK_S: Final = 30.0
 is put into it."""
 
 ADDED_BYTES: Final = 1_024
-"""More than a copy has beyond the message that came: the name of this node, or the whole annotations of a relay."""
+"""Upper bound of the annotations that forwarding adds to a copy: the name of this node, or all annotations of a
+relay."""
 
 _PUBLICATION_NAME: Final = PUBLICATION.encode()
 
@@ -160,7 +161,7 @@ class PassingOn:
 
 
 def _may_be_full(queue: Queue, most: int, count: int) -> bool:
-    """Whether `_is_full` may say so of messages of at most that size."""
+    """Cheap test: False if `_is_full` is False for every message up to that size."""
     return queue.config.when_full == "block" and not queue.fits_all(count, count * most)
 
 

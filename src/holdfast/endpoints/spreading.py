@@ -52,7 +52,7 @@ sent."""
 LEARNS: Final = "this node started with an empty store, and learns what other nodes want of the topic; try again"
 
 NUMBER_MOST: Final = Ulong(2**63)
-"""A number that is encoded in as many bytes as the largest."""
+"""The encoding of any publication number is at most as long as this one's."""
 
 BRANCH_EFFORT: Final = 8
 """Effort that a further copy counts for its publisher's connection."""
@@ -202,8 +202,9 @@ class Spreading:
     # ------------------------------------------------------------------------------------------------ room
 
     def sizes(self, branches: Collection[Branch], value: bytes, passed: Passed | None = None) -> dict[Branch, int]:
-        """What the queue of each branch counts for its copy, which has the annotations for the next nodes as well. Not
-        of queues without a bound. Of a message that is published here it is the most: its number is not known yet."""
+        """Bytes that each branch's queue counts for its copy, including the annotations that nodes add. Branches
+        without a bound are left out. For a message that is published here it is the maximum, because its number is not
+        assigned yet."""
         bounded = [branch for branch in branches if branch.queue.bounded]
         if not bounded:
             return {}
