@@ -28,11 +28,6 @@ def test_a_number_that_must_be_above_zero(line: str, said: str, capsys: pytest.C
             "subscription update s --idle-s 3",
             "unknown option --idle-s; expected one that --help lists; did you mean --idle?",
         ),
-        (
-            "topology forget jfk --mail dead-letter",
-            "--mail: unknown option; expected --dead-letter or --move-to NODE, or neither: what waits for the node "
-            "stays",
-        ),
     ],
 )
 def test_an_option_is_suggested_only_if_it_is_alike(line: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:

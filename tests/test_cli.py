@@ -289,7 +289,10 @@ def test_a_verb_is_imported_when_it_runs() -> None:
         (["send", ""], "invalid value '' for ADDRESS; expected a name"),
         (["send", "q", "--producer", ""], "invalid value '' for --producer; expected a name"),
         (["receive", "q", "--subscription", ""], "invalid value '' for --subscription; expected a name"),
-        (["send", "q", "--ttl", "4294968"], "invalid value '4294968' for --ttl; expected seconds, at most 4294967"),
+        (
+            ["send", "q", "--ttl", "4294968"],
+            "invalid value '4294968' for --ttl; expected seconds, above 0 and up to 4294967",
+        ),
         (["queue", "skip", "q", "--origin", "x"], "invalid value 'x' for --origin; expected a UUID"),
     ],
 )

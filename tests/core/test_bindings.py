@@ -430,7 +430,7 @@ def test_what_found_no_credit_is_said_when_there_is_some(monkeypatch: pytest.Mon
     assert federation is not None and federation.neighbours["b"].modes == {TOPIC: "dynamic"}
 
 
-def test_what_is_due_wakes_nobody_while_there_is_no_credit_to_say_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_due_message_without_credit_does_not_keep_the_node_busy(monkeypatch: pytest.MonkeyPatch) -> None:
     rig = Rig()
     a, b, c = network(rig, "a-b", "b-c")
     rig.run(3)

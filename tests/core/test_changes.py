@@ -82,4 +82,4 @@ def test_what_a_purge_leaves_is_in_its_line() -> None:
     client.receiver("work", credit=2)
     rig.settle()
     done(rig.client(node), "PURGE", "queue", "work")
-    assert changes(node) == ["queue 'work' purged: 3 messages dropped, 2 left: held by consumers or the next node"]
+    assert changes(node) == ["queue 'work' purged: 3 messages dropped, 2 kept: held by consumers or the next node"]

@@ -7,6 +7,7 @@ import pytest
 from holdfast.amqp.message.message import Header
 from holdfast.amqp.wire.performatives import Accepted
 from holdfast.amqp.wire.types import Ulong
+from holdfast.broker.stored.custody_records import STEADY, WALL
 from holdfast.peering import clocks
 from holdfast.peering.clocks import ANSWER_S, EVERY_S, SAMPLES, WALL_MS_MAX
 from holdfast.state import steady
@@ -165,7 +166,7 @@ def test_a_wall_clock_that_jumps_while_the_node_runs() -> None:
 
 
 @pytest.mark.parametrize("set_s", [3_600, -3_600])
-def test_who_sets_the_wall_clock_while_the_node_runs_moves_no_time_to_live(set_s: int) -> None:
+def test_setting_the_wall_clock_does_not_change_a_time_to_live(set_s: int) -> None:
     """Nor does the next start, which takes from the wall clock how long the node was down."""
     rig = Rig()
     jfk, hub = rig.pair()
@@ -206,6 +207,6 @@ def test_who_sets_the_wall_clock_while_the_node_runs_moves_no_time_to_live(set_s
 def test_what_a_start_counts_is_the_less_of_what_the_wall_clock_says(
     stored: tuple[int, ...], now_ms: int, found: int
 ) -> None:
-    keys = (steady.STEADY_KEY, steady.WALL_KEY)
+    keys = (STEADY, WALL)
     rows = {key: ms.to_bytes(8, "big") for key, ms in zip(keys, stored, strict=False)}
     assert steady.at_start(rows, now_ms) == found

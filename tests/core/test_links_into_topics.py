@@ -9,7 +9,7 @@ from holdfast.amqp.connection import Sender
 from holdfast.amqp.wire.performatives import Header, Modified, Properties
 from holdfast.amqp.wire.types import Symbol, Timestamp, Ulong
 from holdfast.federation.settings import Entry
-from holdfast.queue_links.beyond import BEYOND_S
+from holdfast.queue_links.remote_room import AGAIN_S
 from holdfast.routing.settings import RoutingConfig
 from holdfast.settings.queues import LinkConfig, QueueConfig
 from holdfast.storage.memory import MemoryStore
@@ -83,7 +83,7 @@ def test_a_link_whose_message_need_not_go_there_any_more_goes_on() -> None:
     rig.run(5)
     assert a.bodies("work") == ["3", "4"]
     done(rig.client(a), "DELETE", "federation", "flights@b")
-    rig.run(2 * BEYOND_S)
+    rig.run(2 * AGAIN_S)
     publish(rig, sender, "5")
     rig.run(5)
     assert a.bodies("work") == [] and a.queue("@c").messages == 2
@@ -96,7 +96,7 @@ def test_a_link_that_is_deleted_waits_no_more() -> None:
     assert state(a) == "no room" and a.core is not None
     done(rig.client(a), "DELETE", "link", "into")
     a.core.validate()
-    assert not links_of(a).handing.beyond.links
+    assert not links_of(a).handing.remote_room.links
 
 
 def test_a_link_goes_on_when_the_queue_for_the_other_node_may_have_more() -> None:

@@ -122,9 +122,7 @@ def test_a_second_purge_takes_what_came_since_the_first() -> None:
 
 
 @pytest.mark.parametrize("verb", ["PURGE", "DELETE"])
-def test_what_goes_on_after_the_commit_of_a_full_batch_has_it_at_once(
-    monkeypatch: pytest.MonkeyPatch, verb: str
-) -> None:
+def test_a_full_batch_is_committed_at_once(monkeypatch: pytest.MonkeyPatch, verb: str) -> None:
     """The batch does not wait for something to be appended, while the node asks in each turn whether it may go on."""
     monkeypatch.setattr(purge, "RETIRES_MAX", 5)
     monkeypatch.setattr(purge, "RECLAIM_COUNT", 5)

@@ -13,7 +13,7 @@ from support.transactions import Controller
 BOUND = 3
 
 
-def test_it_counts_all_that_it_sends_to_a_node_of_whatever_topic() -> None:
+def test_copies_of_all_topics_count_against_one_queue() -> None:
     """Of one topic that node passes messages on, of the other one it does not."""
     rig = Rig()
     a, b = network(rig, "a-b")

@@ -72,8 +72,8 @@ def test_a_site_that_listens_where_nobody_dials_it_is_a_warning(
     file.write_text(f"[node]\nlisten = {listen}\n")
     for _ in range(2):  # also when nothing has changed
         warnings = push(fleet.directory).warnings
-        what = f"node listen leaves out its address in the topology, amqps://{address}, which neighbours dial"
-        told = f"node 'hub' ({file}): {what}; add it, unless a router leads from there to another port"
+        what = f"node listen has no entry for amqps://{address}, the address that its neighbours dial"
+        told = f"node 'hub' ({file}): {what}; add it, unless a router forwards to another port"
         assert warnings == ([told] if is_left_out else [])
 
 

@@ -12,7 +12,7 @@ from holdfast.client.messages.payload import ENQUEUED, SEQUENCE
 from holdfast.errors import HoldfastError
 from pyspark_holdfast import rows
 from pyspark_holdfast.bus import Entry
-from pyspark_holdfast.columns import arrow_schema
+from pyspark_holdfast.columns import FIELDS, arrow_schema
 from pyspark_holdfast.rows import Unreadable, batches, record_batch, text_of
 
 if TYPE_CHECKING:
@@ -36,6 +36,10 @@ def one_batch(*entries: Entry) -> "pyarrow.RecordBatch":
 )  # fmt: skip
 def test_text_of(value: object, text: str | None) -> None:
     assert text_of(value) == text
+
+
+def test_each_column_is_gathered_once_or_made_on_its_own() -> None:
+    assert sorted((*rows._GATHERED, *rows._OWN)) == sorted(FIELDS)
 
 
 def test_a_batch_holds_every_column() -> None:

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from holdfast.broker.stored.custody_records import STEADY
 from holdfast.settings.queues import QueueConfig
 from holdfast.state import steady
 from holdfast_lab.plan.faults import Fault
@@ -42,7 +43,7 @@ def ran(faults: tuple[Fault, ...]) -> Result:
 
 
 def by_the_wall(rows: Mapping[bytes, bytes], wall_ms: int) -> int:
-    return max(wall_ms, int.from_bytes(rows.get(steady.STEADY_KEY, b""), "big"))
+    return max(wall_ms, int.from_bytes(rows.get(STEADY, b""), "big"))
 
 
 def test_what_ends_early_since_a_clock_was_set_while_its_node_was_down_is_excused() -> None:

@@ -76,7 +76,7 @@ def _(s: Any) -> None:
 
 @breaks("queue_links: links that are gone wait for room in another node's queue", linking)
 def _(s: Any) -> None:
-    s.links.handing.beyond.links[type("Link", (), {"name": "gone", "config": s.idle.config, "beyond": None})()] = None
+    s.links.handing.remote_room.links[type("Link", (), {"name": "gone", "config": s.idle.config})()] = None
 
 
 @breaks("queue_links: {} leads out of its virtual host", linking)

@@ -30,19 +30,20 @@ YEAR_1_MS: Final = -62_135_596_800_000
 
 _OWN: Final = ("address", "application_properties", "annotations", "node")
 """Columns that are not gathered with the others."""
-_GATHERED: Final = (
-    "sequence", "enqueued", "body", "body_kind", "body_value",
-    "durable", "priority", "ttl_ms", "first_acquirer", "delivery_count",
+_ENTRY: Final = ("sequence", "enqueued", "body", "body_kind", "body_value")
+_HEADER: Final = ("durable", "priority", "ttl_ms", "first_acquirer", "delivery_count")
+_PROPERTIES: Final = (
     "message_id", "user_id", "to", "subject", "reply_to", "correlation_id", "content_type", "content_encoding",
     "absolute_expiry_time", "created", "group_id", "group_sequence", "reply_to_group_id",
-    "application_properties_json", "annotations_json", "delivery_annotations_json", "footer_json",
-    "origin", "number", "path", "amqp",
 )  # fmt: skip
-"""The order of a gathered row: the entry and its body, the header, the properties, the rest."""
+_MAPS: Final = ("application_properties_json", "annotations_json")
+_REST: Final = ("delivery_annotations_json", "footer_json", "origin", "number", "path")
+_GATHERED: Final = (*_ENTRY, *_HEADER, *_PROPERTIES, *_MAPS, *_REST, "amqp")
+"""The order of a gathered row."""
 _NO_HEADER: Final = Header()
-_NO_HEADER_COLUMNS: Final = (None,) * 5
-_NO_PROPERTIES_COLUMNS: Final = (None,) * 13
-_NO_REST: Final = (None,) * 5
+_NO_HEADER_COLUMNS: Final = (None,) * len(_HEADER)
+_NO_PROPERTIES_COLUMNS: Final = (None,) * len(_PROPERTIES)
+_NO_REST: Final = (None,) * len(_REST)
 _PLACED: Final = '{"x-opt-sequence-number":%s,"x-opt-enqueued-time":{"amqp:timestamp":%s}}'
 _PLACED_KEYS: Final = [str(SEQUENCE), str(ENQUEUED)]
 _PLACED_BYTES: Final = sum(map(len, _PLACED_KEYS))
@@ -140,7 +141,7 @@ class _Gathered:
         self.size = 0
         self.rows: list[tuple[Any, ...]] = []
         """Each as _GATHERED has it; the first is the sequence."""
-        self._told = {"address": address, "node": node}
+        self._constants = {"address": address, "node": node}
         self._address = address
         self._unreadable = unreadable
         self._properties = _Texts()
@@ -154,16 +155,16 @@ class _Gathered:
             return
         message = entry.message
         try:
-            told = _told(entry, typed_body(message), message.header or _NO_HEADER)
+            row = _row_of(entry, typed_body(message), message.header or _NO_HEADER)
         except (TypeError, ValueError, RecursionError) as error:  # half of a surrogate pair, too, is no text
             self._add_unreadable(entry, _encoded(message), str(error))
             return
         bytes_max = self._unreadable.bytes_max
-        if bytes_max is not None and told.size > bytes_max:
-            reason = f"its row would have {told.size} bytes, more than maxMessageBytes, {bytes_max}"
+        if bytes_max is not None and row.size > bytes_max:
+            reason = f"its row would have {row.size} bytes, more than maxMessageBytes, {bytes_max}"
             self._add_unreadable(entry, _encoded(message), reason)
             return
-        self._put(told)
+        self._put(row)
 
     def _add_unreadable(self, entry: Entry, payload: bytes | Iterator[bytes] | None, reason: str) -> None:
         policy, dead_letters, _ = self._unreadable
@@ -173,13 +174,13 @@ class _Gathered:
         if not isinstance(payload, bytes) or policy == "fail":
             raise HoldfastError(f"queue {self._address!r}, sequence {entry.sequence}: no row can tell it: {reason}")
         body = TypedBody("undecodable", payload, json_text(reason))
-        self._put(_told(entry._replace(message=_NOTHING), body, None))
+        self._put(_row_of(entry._replace(message=_NOTHING), body, None))
 
-    def _put(self, told: "_Told") -> None:
-        self.rows.append(told.row)
-        self.size += told.size
-        self._properties.add(told.properties)
-        self._annotations.add(told.annotations)
+    def _put(self, row: "_Row") -> None:
+        self.rows.append(row.columns)
+        self.size += row.size
+        self._properties.add(row.properties)
+        self._annotations.add(row.annotations)
 
     def batch(self) -> "RecordBatch":
         """HoldfastError where one message alone has more than a column holds."""
@@ -189,8 +190,8 @@ class _Gathered:
         columns = dict(zip(_GATHERED, zip(*self.rows, strict=True), strict=True)) if self.rows else {}
         arrays = []
         for field in schema:
-            if field.name in self._told:
-                arrays.append(pa.repeat(pa.scalar(self._told[field.name], pa.string()), len(self.rows)))
+            if field.name in self._constants:
+                arrays.append(pa.repeat(pa.scalar(self._constants[field.name], pa.string()), len(self.rows)))
             elif field.name in _OWN:
                 texts = self._properties if field.name == "application_properties" else self._annotations
                 arrays.append(self._maps(field.name, texts))
@@ -229,32 +230,32 @@ class _Nothing:
 _NOTHING: Final = _Nothing()
 
 
-class _Told(NamedTuple):
-    """A row: `row` as _GATHERED has it, the two columns of maps, and the bytes of all that has no fixed width."""
+class _Row(NamedTuple):
+    """A row: `columns` as _GATHERED has them, the two columns of maps, and the bytes of all that has no fixed width."""
 
-    row: tuple[Any, ...]
+    columns: tuple[Any, ...]
     properties: _Flat
     annotations: _Flat
     size: int
 
 
-def _told(entry: Entry, body: TypedBody, header: Header | None) -> _Told:
+def _row_of(entry: Entry, body: TypedBody, header: Header | None) -> _Row:
     """Of an entry's message; a section that it does not have costs next to nothing here. TypeError, ValueError or
     RecursionError for what no row can tell."""
     message = entry.message
     kind, content, value = body
     size = len(content) + len(kind) + _text_bytes(value)
-    row: tuple[Any, ...] = (entry.sequence, _microseconds(entry.enqueued_ms), content, kind, value)
+    columns: tuple[Any, ...] = (entry.sequence, _microseconds(entry.enqueued_ms), content, kind, value)
     if header is None:
-        row += _NO_HEADER_COLUMNS
+        columns += _NO_HEADER_COLUMNS
     else:
-        row += (header.durable, header.priority, header.ttl, header.first_acquirer, header.delivery_count)
+        columns += (header.durable, header.priority, header.ttl, header.first_acquirer, header.delivery_count)
     if message.properties is None:
-        row += _NO_PROPERTIES_COLUMNS
+        columns += _NO_PROPERTIES_COLUMNS
     else:
         fields = _fields(message.properties)
         size += _bytes_of(fields)
-        row += fields
+        columns += fields
     flat, json, map_bytes = _map(message.application_properties)
     size += map_bytes
     notes = message.message_annotations
@@ -272,7 +273,7 @@ def _told(entry: Entry, body: TypedBody, header: Header | None) -> _Told:
     if rest != _NO_REST:
         size += _bytes_of(rest)
     exact = None if header is None or _has_no_rest(message, body) else _rest(message, body)
-    return _Told((*row, json, json_notes, *rest, exact), flat, flat_notes, size + _text_bytes(exact))
+    return _Row((*columns, json, json_notes, *rest, exact), flat, flat_notes, size + _text_bytes(exact))
 
 
 def _fields(fields: Properties) -> tuple[Any, ...]:

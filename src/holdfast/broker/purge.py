@@ -36,6 +36,7 @@ def purge_some(queue: Queue, first: int, end: int) -> tuple[list[tuple[int, byte
     if queue.named:
         return [], end
     if work.is_full(RETIRES_MAX):
+        work.request_commit()
         return [], first
     found, place = at_rest(queue, first, end, count_max=RECLAIM_COUNT, bytes_max=4 * READ_BYTES)
     gone: list[tuple[int, bytes]] = []
@@ -69,6 +70,7 @@ def leave_some(store: EntryReader, work: Work[Queue], queue_id: int, first: int)
     """Deletes one turn's share of a deleted queue's entries, from `first` on; returns where to continue, None at the
     end."""
     if work.is_full(RETIRES_MAX):
+        work.request_commit()
         return first
     found = store.read(queue_id, first, count_max=RECLAIM_COUNT, bytes_max=LEAVING_BYTES)
     if not found:

@@ -361,6 +361,7 @@ class Queue(EntryLog):
         if not self.reclaiming and not self.sweeping:
             return
         if self.work.is_full(RETIRES_MAX):
+            self.work.request_commit()
             self.touch()
             return
         if self.sweeping:

@@ -331,6 +331,7 @@ class Topic(Queue):
             self.dropped_total += backlogs.keep(cursor, bounds, self.unmarked)
             cursor.count_ranges()
         if self.work.is_full(RETIRES_MAX):
+            self.work.request_commit()
             self.touch()
             return
         if self.named and not self.sweeps_now:

@@ -158,11 +158,12 @@ SEQUENCE: Final = number_of(1, (1 << 64) - 1, "a sequence")
 BYTES: Final = number_of(1, 1 << 62, "a number of bytes")
 SEED: Final = number_of(0, (1 << 63) - 1, "a seed")
 SECONDS: Final = number_of(0, 1e9, "seconds", float)
+POSITIVE_S: Final = number_of(0, 1e9, "seconds", float, above=True)
 YEAR_S: Final = number_of(0, 86_400 * 365, "seconds", float)
 QUIET_S: Final = number_of(0, 86_400 * 365, "seconds", float, above=True)
 PART: Final = number_of(0, 1, "a part of the limits", float, above=True)
 RATE: Final = number_of(0, 1e9, "messages a second", float, above=True)
-TTL_MAX_S: Final = 4_294_967.0
+TTL_S: Final = number_of(0, 4_294_967, "seconds", float, above=True)
 """AMQP counts milliseconds in 32 bits (§3.2.1)."""
 SIZE: Final = number_of(0, 64 * 1024 * 1024, "a number of bytes")
 
@@ -206,20 +207,6 @@ def uuid_text(text: str) -> str:
         return str(UUID(text))
     except ValueError:
         raise argparse.ArgumentTypeError(f"invalid value {text!r}; expected a UUID") from None
-
-
-def time_to_live(text: str) -> float:
-    value = positive_seconds(text)
-    if value > TTL_MAX_S:
-        raise argparse.ArgumentTypeError(f"invalid value {text!r}; expected seconds, at most {TTL_MAX_S:.0f}")
-    return value
-
-
-def positive_seconds(text: str) -> float:
-    value = SECONDS(text)
-    if value == 0:
-        raise argparse.ArgumentTypeError(f"invalid value {text!r}; expected seconds, above 0")
-    return value
 
 
 def key_and_value(text: str) -> tuple[str, str]:
@@ -305,7 +292,7 @@ def message_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="K=V",
         help="an application property of every message; may be repeated",
     )
-    parser.add_argument("--ttl", type=time_to_live, metavar="S", help="time to live: messages expire after S seconds")
+    parser.add_argument("--ttl", type=TTL_S, metavar="S", help="time to live: messages expire after S seconds")
     parser.add_argument(
         "--priority",
         type=number_of(0, 255, "a priority"),

@@ -8,6 +8,7 @@ from typing import Final
 
 from holdfast.cli.arguments import (
     BYTES,
+    POSITIVE_S,
     RATE,
     Verbs,
     add_client_options,
@@ -15,7 +16,6 @@ from holdfast.cli.arguments import (
     host_and_port,
     message_arguments,
     number_of,
-    positive_seconds,
     some_text,
 )
 
@@ -71,7 +71,7 @@ def add(verbs: "Verbs[argparse.ArgumentParser]") -> None:
     )
     parser.add_argument(
         "--poll",
-        type=positive_seconds,
+        type=POSITIVE_S,
         default=0.5,
         metavar="S",
         help="how often the folder is looked at, in seconds (default %(default)g)",
@@ -119,7 +119,7 @@ def add(verbs: "Verbs[argparse.ArgumentParser]") -> None:
     )
     parser.add_argument(
         "--silence-timeout",
-        type=positive_seconds,
+        type=POSITIVE_S,
         default=600.0,
         metavar="S",
         help="close a TCP connection on which nothing came for S seconds (default %(default)g)",

@@ -10,12 +10,12 @@ from typing import Final
 
 from holdfast.cli.arguments import (
     COUNT,
+    POSITIVE_S,
     YEAR_S,
     Verbs,
     add_json_option,
     add_verb,
     number_of,
-    positive_seconds,
     some_text,
 )
 from holdfast.errors import missing_package
@@ -276,7 +276,7 @@ def _passphrase_option(
 
 def _wait_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--wait", type=positive_seconds, metavar="S", help="wait up to S seconds until all sites have it; exit 1 if not"
+        "--wait", type=POSITIVE_S, metavar="S", help="wait up to S seconds until all sites have it; exit 1 if not"
     )
 
 

@@ -6,12 +6,12 @@ Rules of this file: as those of the package.
 import argparse
 
 from holdfast.cli.arguments import (
+    POSITIVE_S,
     Verbs,
     add_client_options,
     add_json_option,
     add_verb,
     number_of,
-    positive_seconds,
 )
 
 
@@ -73,7 +73,6 @@ def _add_topology(verbs: "Verbs[argparse.ArgumentParser]") -> None:
         "--dead-letter", action="store_true", help="what waits here for it becomes dead letters (default: it stays)"
     )
     mail.add_argument("--move-to", metavar="NODE", help="what waits here for it goes to the queues of that node")
-    mail.add_argument("--mail", type=_no_option, help=argparse.SUPPRESS)  # as the request over AMQP names it
     add_json_option(parser)
     add_client_options(parser, retry_s=0.0)
     parser.set_defaults(run=_run_topology_forget)
@@ -95,7 +94,7 @@ def _add_network(verbs: "Verbs[argparse.ArgumentParser]") -> None:
     )
     parser.add_argument(
         "--watch",
-        type=positive_seconds,
+        type=POSITIVE_S,
         nargs="?",
         const=2.0,
         metavar="S",
@@ -137,12 +136,6 @@ def _add_limit(parser: argparse.ArgumentParser) -> None:
         default=5.0,
         metavar="S",
         help="how long the other nodes may take to answer, in seconds (default %(default)g)",
-    )
-
-
-def _no_option(text: str) -> str:
-    raise argparse.ArgumentTypeError(
-        "unknown option; expected --dead-letter or --move-to NODE, or neither: what waits for the node stays"
     )
 
 

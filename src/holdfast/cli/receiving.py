@@ -8,12 +8,12 @@ from typing import Final
 
 from holdfast.cli.arguments import (
     COUNT,
+    POSITIVE_S,
     SEQUENCE,
     Verbs,
     add_client_options,
     add_json_option,
     add_verb,
-    positive_seconds,
     some_text,
 )
 
@@ -38,7 +38,7 @@ def add(verbs: "Verbs[argparse.ArgumentParser]") -> None:
     parser.add_argument("--count", type=COUNT, metavar="N", help="end after N messages")
     parser.add_argument(
         "--idle-timeout",
-        type=positive_seconds,
+        type=POSITIVE_S,
         metavar="S",
         help="end when no message arrives for S seconds; with --count and fewer messages the exit code is 1",
     )
@@ -64,7 +64,7 @@ def add(verbs: "Verbs[argparse.ArgumentParser]") -> None:
     )
     parser.add_argument(
         "--confirm",
-        type=positive_seconds,
+        type=POSITIVE_S,
         metavar="S",
         help="of a topic: wait up to S seconds until the other nodes know what is wanted here, and tell which do",
     )

@@ -7,15 +7,15 @@ import argparse
 
 from holdfast.cli.arguments import (
     COUNT,
+    POSITIVE_S,
     RATE,
     SIZE,
+    TTL_S,
     Verbs,
     add_client_options,
     add_verb,
     message_arguments,
-    positive_seconds,
     some_text,
-    time_to_live,
 )
 
 
@@ -51,7 +51,7 @@ def add(verbs: "Verbs[argparse.ArgumentParser]") -> None:
     parser.add_argument("--rate", type=RATE, metavar="PER_SECOND", help="send at most this many messages a second")
     message_arguments(parser)
     parser.add_argument(
-        "--delay", type=time_to_live, metavar="S", help="the node delivers each message S seconds after it took it"
+        "--delay", type=TTL_S, metavar="S", help="the node delivers each message S seconds after it took it"
     )
     parser.add_argument(
         "--producer",
@@ -67,7 +67,7 @@ def add(verbs: "Verbs[argparse.ArgumentParser]") -> None:
     )
     parser.add_argument(
         "--stall-timeout",
-        type=positive_seconds,
+        type=POSITIVE_S,
         metavar="S",
         help="give up if the node is connected but accepts nothing for S seconds, as when the queue is full "
         "(default: wait for ever; --retry does not limit this)",

@@ -119,7 +119,7 @@ def _offer_of(core: Parts, queue: Queue) -> None:
             cursor.exclusions.count_given_back(len(cursor.counts))
     if shared.counts or shared.exclusions.counted_given_back:
         shared.exclusions.count_given_back(len(shared.counts))
-    if queue in core.queue_links.by_target or core.queue_links.handing.beyond.links:
+    if core.queue_links.awaits_room(queue):
         core.queue_links.room_may_be_back(queue)
     producers = core.links.producers.get(queue)
     if producers:

@@ -455,7 +455,7 @@ class Parts:
             (self.transactions.timed, self.transactions), (self.triggers.waiting, self.triggers),
             (self.admission.waiting, self.admission), (self.work.awaiting, self.subscription_ends),
             (self.queue_links.windowed, self.queue_links),
-            (self.queue_links.handing.beyond.links, self.queue_links.handing.beyond),
+            (self.queue_links.handing.remote_room.links, self.queue_links.handing.remote_room),
             (self.remotes.by_name, self.remotes),
             *([(self.rates.active, self.rates)] if self.rates.active else []),
             (self.bindings.active, self.bindings), (self.passing_on.waiting, self.passing_on),

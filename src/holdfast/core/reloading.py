@@ -171,9 +171,9 @@ class Reloading:
                 links = self._queue_links.check(config.links, config.may_leave)
             finally:
                 remotes.configure(self.config.remotes)
-            settled = self._queues.settled(config.queues)
-        changed, restart = (*changes.changed, *settled.changed), (*changes.restart, *settled.restart)
-        return Checked(replace(config, queues=settled.queues), changed, restart, links)
+            plan = self._queues.plan(config.queues)
+        changed, restart = (*changes.changed, *plan.changed), (*changes.restart, *plan.restart)
+        return Checked(replace(config, queues=plan.queues), changed, restart, links)
 
     def _take_up(self, event: events.ConfigRead, checked: Checked) -> None:
         """Applies what was checked, and reports it."""

@@ -1,7 +1,8 @@
 """When a node has something to do next: the earliest deadline of its parts.
 
 Rules of this file: never late, and seldom early. It is computed at the end of each turn, so parts that wait for nothing
-are not asked.
+are not asked. A part that can do nothing before a commit requests that commit (`Work.request_commit`). A part that can
+do nothing before a peer gives credit reports no deadline.
 """
 
 from math import inf

@@ -92,7 +92,7 @@ class DeliveryLimits:
             if not gone:
                 self._turns.gathered.decided.append(Exhausted(self._turns.event, queue.name, cursor, gone))
                 self._turns.gathered.changes += 1
-                self._work.urgent = True
+                self._work.request_commit()
             gone.append(sequence)
             del cursor.exhausted[sequence]
             self.moving.add(cursor, sequence)

@@ -27,12 +27,13 @@ STUCK_S: Final = 30.0
 is put into it."""
 
 ADDED_BYTES: Final = 1_024
-"""More than a copy has beyond the message that came: the name of this node, or the whole annotations of a relay."""
+"""Upper bound of the annotations that forwarding adds to a copy: the name of this node, or all annotations of a
+relay."""
 
 _PUBLICATION_NAME: Final = PUBLICATION.encode()
 
 
-class _Told(NamedTuple):
+class _RelayAnnotations(NamedTuple):
     """The annotations of relays on a message. `publication`: its identity; None if it has none."""
 
     publication: tuple[str, int] | None
@@ -73,7 +74,7 @@ class PassingOn:
         name = federated_name(topic)
         if name is None:
             return True
-        told = _told(value)
+        told = _relay_annotations(value)
         if told.publication is not None:
             seen = self._spreading.publications.take(*told.publication)
             if seen is Seen.COPY:
@@ -90,13 +91,13 @@ class PassingOn:
         self._spreading.spread(topic, branches, value, passed=passed, passes_on=True)
         return True
 
-    def _choose(self, topic: Queue, value: bytes, told: _Told) -> tuple[tuple[Branch, ...], Passed | None]:
+    def _choose(self, topic: Queue, value: bytes, told: _RelayAnnotations) -> tuple[tuple[Branch, ...], Passed | None]:
         """Where it goes from here, and the annotations of relays that it has there."""
         choice = self._spreading.choose(topic, value, tags=told.tags, anew=told.is_relay)
         passed = None if told.publication is None else Passed(told.publication, choice.tags)
         return self._spreading.branches_of(choice, topic), passed
 
-    def _passes_on(self, name: str, told: _Told) -> bool:
+    def _passes_on(self, name: str, told: _RelayAnnotations) -> bool:
         federation = self._bindings.federation
         if federation is None or not federation.spreads(name):
             return False
@@ -108,7 +109,7 @@ class PassingOn:
         name = federated_name(topic)
         if name is None or not self._bindings.learns(name):
             return False
-        told = _told(value)
+        told = _relay_annotations(value)
         is_copy = told.publication is not None and self._spreading.publications.has(*told.publication)
         return self._passes_on(name, told) and not is_copy
 
@@ -122,7 +123,7 @@ class PassingOn:
             return None
         most = packed.size_of(value) + ADDED_BYTES
         queues = (*self._catalog.transit.values(), *self._spreading.of_remotes())
-        told = _told(value) if any(_may_be_full(queue, most, count) for queue in queues) else None
+        told = _relay_annotations(value) if any(_may_be_full(queue, most, count) for queue in queues) else None
         if told is None or not self._passes_on(name, told):
             return None
         if told.publication is not None and self._spreading.publications.has(*told.publication):
@@ -160,7 +161,7 @@ class PassingOn:
 
 
 def _may_be_full(queue: Queue, most: int, count: int) -> bool:
-    """Whether `_is_full` may say so of messages of at most that size."""
+    """Cheap test: False if `_is_full` is False for every message up to that size."""
     return queue.config.when_full == "block" and not queue.fits_all(count, count * most)
 
 
@@ -173,10 +174,10 @@ def _is_full(queue: Queue, size: int, count: int) -> bool:
     return not queue.fits(size)
 
 
-def _told(value: bytes) -> _Told:
+def _relay_annotations(value: bytes) -> _RelayAnnotations:
     count, items = packed.annotations_of(value)
     told: dict[Any, Any] = annotate.decoded(count, items) if _PUBLICATION_NAME in items else {}
     publication = annotate.publication_in(told.get(PUBLICATION))
     # without one its copies would not be known as such
     is_relay = publication is not None and told.get(RELAY) is True
-    return _Told(publication, is_relay, tuple(told.get(TAGS, ())))
+    return _RelayAnnotations(publication, is_relay, tuple(told.get(TAGS, ())))

@@ -52,7 +52,7 @@ sent."""
 LEARNS: Final = "this node started with an empty store, and learns what other nodes want of the topic; try again"
 
 NUMBER_MOST: Final = Ulong(2**63)
-"""A number that is encoded in as many bytes as the largest."""
+"""The encoding of any publication number is at most as long as this one's."""
 
 BRANCH_EFFORT: Final = 8
 """Effort that a further copy counts for its publisher's connection."""
@@ -75,7 +75,7 @@ class Passed(NamedTuple):
     tags: tuple[str, ...]
 
 
-def _told(item: entry.Entry, passed: Passed, *, is_relay: bool) -> entry.Entry:
+def _with_relay_annotations(item: entry.Entry, passed: Passed, *, is_relay: bool) -> entry.Entry:
     """The entry with the annotations for the next nodes."""
     notes = annotate.notes_of(item)
     store, number = passed.publication
@@ -202,8 +202,9 @@ class Spreading:
     # ------------------------------------------------------------------------------------------------ room
 
     def sizes(self, branches: Collection[Branch], value: bytes, passed: Passed | None = None) -> dict[Branch, int]:
-        """What the queue of each branch counts for its copy, which has the annotations for the next nodes as well. Not
-        of queues without a bound. Of a message that is published here it is the most: its number is not known yet."""
+        """Bytes that each branch's queue counts for its copy, including the annotations that nodes add. Branches
+        without a bound are left out. For a message that is published here it is the maximum, because its number is not
+        assigned yet."""
         bounded = [branch for branch in branches if branch.queue.bounded]
         if not bounded:
             return {}
@@ -215,16 +216,21 @@ class Spreading:
         if passed is None:
             return dict.fromkeys(bounded, size)
         plain = entry.unpack(value)
-        told = [_told(plain, passed, is_relay=is_relay).size for is_relay in (False, True)]
+        told = [_with_relay_annotations(plain, passed, is_relay=is_relay).size for is_relay in (False, True)]
         return {branch: size if branch.queue.kind is QueueKind.REMOTE else told[branch.is_relay] for branch in bounded}
 
-    def full(self, sizes: Mapping[Branch, int], count: int = 1, *, priority: int = PRIORITY_MOST) -> Branch | None:
-        """The first branch whose queue has no room for so many more copies of that total size and that priority, unless
-        it drops or dead-letters the excess."""
+    def lacks_room(self, branch: Branch, size: int, count: int = 1, *, priority: int = PRIORITY_MOST) -> bool:
+        """Whether the branch's queue has no room for `count` more copies of `size` bytes together and that priority,
+        and does not drop or dead-letter the excess."""
+        queue = branch.queue
+        if queue.config.when_full not in ("block", "refuse"):
+            return False
+        return not (queue.fits(size, priority) if count == 1 else queue.fits_all(count, size, priority))
+
+    def full(self, sizes: Mapping[Branch, int], *, priority: int = PRIORITY_MOST) -> Branch | None:
+        """The first branch that lacks room for one copy of its size."""
         for branch, size in sizes.items():
-            queue = branch.queue
-            fits = queue.fits(size, priority) if count == 1 else queue.fits_all(count, size, priority)
-            if not fits and queue.config.when_full in ("block", "refuse"):
+            if self.lacks_room(branch, size, priority=priority):
                 return branch
         return None
 
@@ -282,8 +288,8 @@ class Spreading:
                     self.publications.take(*passed.publication)
                     self._turns.gathered.decided.append(Published(self._turns.event, *passed.publication))
                 if passed is not None and relayed is None:
-                    relayed = _told(plain, passed, is_relay=True), _told(plain, passed, is_relay=False)
-                item = plain if relayed is None else relayed[0 if is_relay else 1]
+                    relayed = [_with_relay_annotations(plain, passed, is_relay=which) for which in (False, True)]
+                item = plain if relayed is None else relayed[is_relay]
                 copied = entry.repack(
                     item._replace(identity=identity, trace=b"", to=topic.name, earlier=None, group=group(node))
                 )

@@ -453,11 +453,11 @@ class Federation:
 
     # ------------------------------------------------------------------------------------------------ time
 
-    def next_deadline(self, now: float, mute: Collection[str] = ()) -> float:
-        """`mute`: neighbours to which nothing can be said until they give credit, also of what is due."""
+    def next_deadline(self, now: float, without_credit: Collection[str] = ()) -> float:
+        """`without_credit`: their deadlines do not count, because nothing can be sent to these neighbours."""
         if self._to_check:
             return now
-        said = (one.next_deadline() for name, one in self.neighbours.items() if name not in mute)
+        said = (one.next_deadline() for name, one in self.neighbours.items() if name not in without_credit)
         asked = (self._retry_at, self.confirming.next_deadline(now), *said)
         times = [self._refresh_at, *self.claims.next_deadlines(), *(at for at in asked if at is not None)]
         if any(own.is_summed(self.bounds.rows_max) for own in self.own.values()):
@@ -572,13 +572,7 @@ class Federation:
     # ------------------------------------------------------------------------------------------------ messages
 
     def choose(
-        self,
-        topic: str,
-        subject: str | None,
-        asks: Asks = unasked,
-        *,
-        tags: tuple[str, ...] = (),
-        anew: bool = True,
+        self, topic: str, subject: str | None, asks: Asks = unasked, *, tags: tuple[str, ...] = (), anew: bool = True
     ) -> Choice:
         """The destinations of a message. `anew`: it was published here or arrived by a static entry; otherwise its
         publisher's node chose this node. `tags`: the nodes that have delivered it. `subject`: None if unknown; it then

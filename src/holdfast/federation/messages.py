@@ -122,8 +122,6 @@ class Reset(NamedTuple):
 
 Message = Federate | Follow | Compare | Change | PartsOf | RowsOf | Stored | Claim | Reset
 
-KINDS: Final = ("federate", "follow", "compare", "change", "parts", "rows", "stored", "claim", "void")
-
 
 # ---------------------------------------------------------------------------------------------------- writing
 
@@ -314,6 +312,7 @@ _READERS: Final[dict[str, Callable[[dict[Any, Any], Heard], Message]]] = {
     "claim": _read_claim,
     "void": _read_reset,
 }
+KINDS: Final = tuple(_READERS)
 
 
 def _list(what: str, value: object, most: int) -> list[Any]:

@@ -86,7 +86,8 @@ def settings_of(document: Document, topology_text: str) -> NodeSettings:
 
 
 def leaves_out_address(settings: NodeSettings, node: TopologyNode) -> bool:
-    """Whether the node listens nowhere where its neighbours, which dial its address in the topology, could come out."""
+    """Whether no TLS listener of the node can accept the connections that neighbours make to its address in the
+    topology."""
     address = node.address
     if address is None:
         return False

@@ -30,12 +30,12 @@ class Versions:
     """The versions in `prefix`, each in its own environment; `current` is a link to the one that the node runs,
     `previous` to the one that it ran before."""
 
-    def __init__(self, prefix: Path, doing: Callable[[str], None] = lambda text: None) -> None:
-        """`doing` is told what begins now and may take a while."""
+    def __init__(self, prefix: Path, report_step: Callable[[str], None] = lambda text: None) -> None:
+        """`report_step` is called with a line before each step that may take long."""
         self.prefix = prefix
         self.current = prefix / "current"
         self._previous = prefix / "previous"
-        self._doing = doing
+        self._report_step = report_step
 
     def name(self) -> str | None:
         """The name of the current version."""
@@ -81,7 +81,7 @@ class Versions:
     def _install(self, name: str, wheels: Path) -> None:
         """Makes an environment with only these wheels. It is made at its final path, because its scripts contain the
         path."""
-        self._doing(f"pip installs {name}")
+        self._report_step(f"pip installs {name}")
         place = self.prefix / name
         shutil.rmtree(place, ignore_errors=True)  # of an upgrade that was ended
         try:
@@ -100,7 +100,7 @@ class Versions:
     def _switch(self, name: str, before: str | None, restart: Reload) -> None:
         _link(self.current, name)
         if restart.words:
-            self._doing(f"{name} is current; {restart.words[0]} restarts the node")
+            self._report_step(f"{name} is current; {restart.words[0]} restarts the node")
         try:
             restart.run()
         except HoldfastError as error:

@@ -103,8 +103,8 @@ def _documents(fleet: FleetDirectory, topology: Topology, text: str) -> tuple[di
         except ConfigError as error:
             raise ConfigError(f"{where}: {error}") from None
         if leaves_out_address(settings, node):
-            what = f"node listen leaves out its address in the topology, amqps://{node.address}, which neighbours dial"
-            warnings.append(f"{where}: {what}; add it, unless a router leads from there to another port")
+            what = f"node listen has no entry for amqps://{node.address}, the address that its neighbours dial"
+            warnings.append(f"{where}: {what}; add it, unless a router forwards to another port")
         documents[node.name] = document
     return documents, warnings
 

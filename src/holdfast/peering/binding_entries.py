@@ -87,9 +87,9 @@ class BindingEntries:
         return self._own(self._config).left_out
 
     @property
-    def idle(self) -> list[tuple[Entry, str]]:
-        """Entries that requests created and that do not apply, each with the word for it in lists. Not those in whose
-        place that of the file applies."""
+    def inapplicable(self) -> list[tuple[Entry, str]]:
+        """Entries that requests created and that do not apply, with their state (`no neighbour`, `left out`). An entry
+        that the file replaces is not among them."""
         left_out, known = self.left_out, _known(self._config)
         alone = (entry for entry in self.created.values() if entry.neighbour not in known)
         return [(entry, NO_NEIGHBOUR) for entry in alone] + [(self.created[pair], LEFT_OUT) for pair in left_out]

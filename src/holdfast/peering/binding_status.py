@@ -24,7 +24,8 @@ PATTERNS_TOLD: Final = 200
 
 
 def status(control: BindingControl) -> dict[str, Any]:
-    """The parts `federation` and `federated_by` of the node's status; nothing without federation."""
+    """The parts `federation` and `federated_by` of the node's status. Empty if there is neither federation nor
+    an entry that a request created."""
     told = rows(control)
     if control.federation is None and not told:
         return {}
@@ -34,27 +35,27 @@ def status(control: BindingControl) -> dict[str, Any]:
 def rows(control: BindingControl) -> list[dict[str, Any]]:
     """A row for each entry, in their order; behind them those that requests created and that do not apply."""
     found = None if control.federation is None else _Found(control.federation)
-    return [row(control, entry, idle, found) for entry, idle in listed(control)]
+    return [row(control, entry, state, found) for entry, state in listed(control)]
 
 
 def listed(control: BindingControl) -> list[tuple[Entry, str | None]]:
     """All entries; with the state of one that does not apply."""
-    return [*((entry, None) for entry in control.entries), *control.made.idle]
+    return [*((entry, None) for entry in control.entries), *control.made.inapplicable]
 
 
-def row(control: BindingControl, entry: Entry, idle: str | None, found: "_Found | None" = None) -> dict[str, Any]:
-    """`idle`: its state if it does not apply. `found`: what was found for other entries of the answer."""
+def row(control: BindingControl, entry: Entry, state: str | None, found: "_Found | None" = None) -> dict[str, Any]:
+    """`state`: that of an entry that does not apply. `found`: what was found for other entries of the answer."""
     federation = control.federation
     told: dict[str, Any] = {
         "topic": entry.topic,
         "neighbour": entry.neighbour,
         "direction": entry.direction,
         "mode": entry.mode,
-        "state": idle or _state(control, federation, entry),
+        "state": state or _state(control, federation, entry),
         "configured": control.made.is_configured(entry),
         "asked": entry.asked,
     }
-    if entry.mode != DYNAMIC or not entry.goes or idle is not None or federation is None:
+    if entry.mode != DYNAMIC or not entry.goes or state is not None or federation is None:
         return told | {"patterns": list(entry.patterns), "origins": Ulong(0), "rows": Ulong(0), "bindings": []}
     found = found or _Found(federation)
     origins, count = 0, 0

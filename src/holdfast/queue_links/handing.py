@@ -28,8 +28,8 @@ from holdfast.engine.port import EntryReader
 from holdfast.links.disk import Disk
 from holdfast.peers.limits.memory import Memory
 from holdfast.peers.link_tables import LinkTables
-from holdfast.queue_links.beyond import Beyond
 from holdfast.queue_links.link import TAKEN_COUNT, Moving, QueueLink
+from holdfast.queue_links.remote_room import RemoteRoom
 from holdfast.settings.node import NodeConfig
 from holdfast.state import tied
 from holdfast.state.catalog import Catalog
@@ -88,7 +88,7 @@ class Handing:
     def __init__(self, parts: HandingParts, store: EntryReader) -> None:
         self._parts = parts
         self._store = store
-        self.beyond = Beyond(parts.clock, parts.catalog)
+        self.remote_room = RemoteRoom(parts.clock, parts.catalog)
 
     def room_for(self, link: QueueLink) -> int:
         """How many entries the link's target accepts now."""
@@ -105,7 +105,8 @@ class Handing:
             return 0
         most = TAKEN_COUNT
         if isinstance(target, Topic):
-            if parts.spreading.learns(target) or self.beyond.waits(link):
+            self.remote_room.end_if_back(link)
+            if parts.spreading.learns(target) or self.remote_room.is_awaited_by(link):
                 parts.links.wait_for_room(link)
                 return 0
             most = max(1, min(most, ASKED_MAX // max(1, target.asked_most)))
@@ -120,7 +121,7 @@ class Handing:
         self._parts.memory.waiting.pop(link, None)
         self._parts.links.waiting_for_space.pop(link, None)
         self._parts.links.refills.pop(link, None)
-        self.beyond.forget(link)
+        self.remote_room.forget(link)
 
     def _fits_disk(self, size: int) -> bool:
         return not size or self._parts.room.has(size + ENTRY_OVERHEAD)
@@ -138,7 +139,7 @@ class Handing:
         link.moving, link.taken, link.taken_bytes = moving, [], 0
         turn.decided.append(effect)
         turn.changes += 1
-        cursor.queue.work.urgent = True
+        cursor.queue.work.request_commit()
         link.needs = link.disk_needs = link.dead_needs = 0
         target = link.target
         for sequence, value in taken:
@@ -201,7 +202,7 @@ class Handing:
         link.moving = moving
         turn.decided.append(effect)
         turn.changes += 1
-        link.cursor.queue.work.urgent = True
+        link.cursor.queue.work.request_commit()
         self._put_rows(link, moving)
         return True
 
@@ -278,7 +279,7 @@ class Handing:
             sizes = parts.spreading.sizes(branches, found)
             if (branch := parts.spreading.full(sizes)) is not None:
                 link.needs = size
-                self.beyond.wait(link, branch.queue, sizes[branch])
+                self.remote_room.wait(link, branch.queue, sizes[branch])
                 parts.links.wait_for_room(link)
                 return False
             parts.spreading.spread(target, branches, found)

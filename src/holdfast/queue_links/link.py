@@ -92,9 +92,6 @@ class QueueLink:
         """The bytes of it, and of its copies for other nodes, for which the disk had no room."""
         self.dead_needs = 0
         """The same for an entry that is to become a dead letter, whatever the target."""
-        self.beyond: tuple[Queue, int, float] | None = None
-        """The queue of another node or remote without room for a copy of what the link brings to its topic, the size of
-        the copy, and until when the link waits for it."""
         self.starved = False
         """The link waits for room in its target."""
         self.moved_total = self.dead_total = self.dropped_total = 0

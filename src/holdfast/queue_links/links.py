@@ -308,12 +308,16 @@ class QueueLinks:
         if self.handing.decided(effect, stored=stored) and effect.link.ended and effect.link.is_idle:
             self._end(effect.link)
 
+    def awaits_room(self, queue: Queue) -> bool:
+        """Whether a link may wait for room in the queue."""
+        return queue in self.by_target or bool(self.handing.remote_room.links)
+
     def room_may_be_back(self, target: Queue) -> None:
         """A queue has changed: links that wait for room there check again."""
         for link in self.by_target.get(target, ()):
             if link.starved and self.handing.room_for(link):
                 link.cursor.queue.touch()
-        self.handing.beyond.room_may_be_back(target)
+        self.handing.remote_room.room_may_be_back(target)
 
     def look_soon(self) -> None:
         """Nodes may have become known, or have left."""

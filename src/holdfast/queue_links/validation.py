@@ -19,8 +19,9 @@ def links(held: QueueLinks, catalog: Catalog, *, stopping: bool) -> None:
     """The entries that a link holds are in its batch, each copying link has its cursor, and windows have a deadline."""
     strange_windows = [link.name for link in held.windowed if held.by_name.get(link.config.key) is not link]
     must(not strange_windows, "windows of links that are gone are looked after", strange_windows)
-    strange_beyond = [link.name for link in held.handing.beyond.links if held.by_name.get(link.config.key) is not link]
-    must(not strange_beyond, "links that are gone wait for room in another node's queue", strange_beyond)
+    awaiting = held.handing.remote_room.links
+    strange_waits = [link.name for link in awaiting if held.by_name.get(link.config.key) is not link]
+    must(not strange_waits, "links that are gone wait for room in another node's queue", strange_waits)
     for name, link in held.by_name.items():
         where = f"link {name!r}"
         cursor = link.cursor

@@ -47,7 +47,8 @@ def _of_subscription(item: Any) -> str:
 _Items = Callable[[NodeConfig], Iterable[Any]]
 
 QUEUE: Final = "queue"
-"""How an existing queue changes is told by who changes it: requests may have changed it since."""
+"""Changes of existing queues are reported by `ConfiguredQueues`, which compares with the queue itself: a request may
+have changed it since."""
 
 LISTS: Final[tuple[tuple[str, _Items, _Name], ...]] = (
     ("user", lambda config: config.users, _of_host),
@@ -100,7 +101,8 @@ CORE_AT_START: Final[dict[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """`config`: what holds from now on. `changed`: what is taken up; `restart`: what holds from the next start on."""
+    """`config`: what holds from now on. `changed`: what is applied, except changes of existing queues; `restart`: what
+    holds from the next start on."""
 
     config: NodeConfig
     changed: tuple[str, ...] = ()

@@ -17,7 +17,7 @@ from holdfast.state.catalog import Catalog, TooManyQueues, check_topic, names_to
 from holdfast.state.queue_records import LIVE_KEYS, told_fields
 
 
-class Settled(NamedTuple):
+class QueuePlan(NamedTuple):
     """`queues`: the settings that queues get now; `changed`: what that changes of those that exist; `restart`: the keys
     that wait for a restart."""
 
@@ -27,7 +27,7 @@ class Settled(NamedTuple):
 
 
 class ConfiguredQueues:
-    """Creates and changes the queues of the node's file: within `creating`, then `settled` and `take_up`."""
+    """Creates and changes the queues of the node's file: within `creating`, then `plan` and `take_up`."""
 
     def __init__(self, catalog: Catalog, links: LinkTables, *, delete: Callable[[Queue], None]) -> None:
         """`delete`: deletes a queue that no link uses."""
@@ -66,26 +66,30 @@ class ConfiguredQueues:
         for config in new:
             catalog.create(config)
 
-    def settled(self, wanted: Iterable[QueueConfig]) -> Settled:
+    def plan(self, wanted: Iterable[QueueConfig]) -> QueuePlan:
         """What becomes of these queues, which exist."""
-        catalog, settled, changed, restart = self._catalog, [], [], []
+        catalog, queues, changed, restart = self._catalog, [], [], []
         for config in wanted:
             if config == catalog.told.get(config.key):
-                settled.append(config)
+                queues.append(config)
                 continue
-            found, what = catalog.queues[config.key].config, f"queue {shown(config.vhost, config.name)}"
-            holds, waits = _now(config, found)
-            settled.append(holds)
-            differ = [f"{key} {_told(holds, key)}" for key in LIVE_KEYS if getattr(holds, key) != getattr(found, key)]
+            current, name = catalog.queues[config.key].config, f"queue {shown(config.vhost, config.name)}"
+            applied, deferred_keys = _now(config, current)
+            queues.append(applied)
+            differ = [
+                f"{key} {_value_text(applied, key)}"
+                for key in LIVE_KEYS
+                if getattr(applied, key) != getattr(current, key)
+            ]
             if differ:
-                changed.append(f"{what} changed: {', '.join(differ)}")
-            restart += [f"{what} {key}" for key in waits]
-        return Settled(tuple(settled), changed, restart)
+                changed.append(f"{name} changed: {', '.join(differ)}")
+            restart += [f"{name} {key}" for key in deferred_keys]
+        return QueuePlan(tuple(queues), changed, restart)
 
-    def take_up(self, settled: Iterable[QueueConfig]) -> None:
+    def take_up(self, queues: Iterable[QueueConfig]) -> None:
         """Applies these settings, which the file has from now on."""
         catalog = self._catalog
-        before, catalog.told = catalog.told, {config.key: config for config in settled}
+        before, catalog.told = catalog.told, {config.key: config for config in queues}
         for config in catalog.told.values():
             queue = catalog.queues[config.key]
             if config != before.get(config.key) and config != queue.config:
@@ -94,13 +98,13 @@ class ConfiguredQueues:
                     link.refill()
 
 
-def _told(config: QueueConfig, key: str) -> str:
+def _value_text(config: QueueConfig, key: str) -> str:
     value = getattr(config, key)
     return "none" if value is None else str(value)
 
 
-def _now(wanted: QueueConfig, found: Any) -> tuple[QueueConfig, list[str]]:
-    """The settings of `wanted` that a queue with the settings `found` can get now, and the keys that wait for a
+def _now(wanted: QueueConfig, current: Any) -> tuple[QueueConfig, list[str]]:
+    """The settings of `wanted` that a queue with the settings `current` can get now, and the keys that wait for a
     restart."""
-    fixed = {key: value for key, value in told_fields(found).items() if key not in LIVE_KEYS}
+    fixed = {key: value for key, value in told_fields(current).items() if key not in LIVE_KEYS}
     return replace(wanted, **fixed), [key for key, value in fixed.items() if getattr(wanted, key) != value]

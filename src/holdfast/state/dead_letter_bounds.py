@@ -133,7 +133,11 @@ class HostDeadLetters:
         if queue is None or not (self._too_old or self._over(queue)):
             self._goes_on = False
             return
-        dropped = self._work.is_full(RETIRES_MAX) or self._drop_some(queue)
+        if self._work.is_full(RETIRES_MAX):
+            self._work.request_commit()
+            self._goes_on = True
+            return
+        dropped = self._drop_some(queue)
         self._goes_on = dropped and (self._too_old or self._over(queue))
 
     def _drop_some(self, queue: Queue) -> bool:

@@ -119,7 +119,8 @@ class Room:
         return most // DISK_BYTES_PER_BYTE
 
     def to_come_bytes(self) -> int:
-        """What `room_bytes` would be more if the file were as long as the disk and `bytes_max` allow now."""
+        """What `room_bytes` would be more if the file were as long as the disk allows now, at most
+        `allocation.bytes_most`."""
         return (self.bytes_most() - self.allocation.bytes) // DISK_BYTES_PER_BYTE
 
     @property
@@ -133,7 +134,7 @@ class Room:
         return Space(allocation.occupied(), self.bytes_max, allocation.free_on_disk(), file_limit_bytes())
 
     def bytes_most(self) -> int:
-        """What the file may grow to on the disk as it is now, at most `bytes_max`."""
+        """What the file may grow to on the disk as it is now, at most `allocation.bytes_most`."""
         return min(self.allocation.bytes_most, self.allocation.bytes + self.allocation.free_on_disk())
 
     def surely_bytes(self) -> int | None:

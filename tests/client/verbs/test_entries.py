@@ -79,7 +79,7 @@ async def test_what_a_selector_selects_is_changed(node: NodeProcess) -> None:
         assert await ended("dead-letters", "requeue", "--selector", "TRUE") == (0, "", "")
 
 
-async def test_what_no_message_is_to_blame_for_is_said_once(node: NodeProcess) -> None:
+async def test_a_refusal_that_concerns_all_messages_ends_the_command(node: NodeProcess) -> None:
     """A target that cannot be, or one that is full: the next message would be refused as well."""
     await filled(node, "w", b"a", b"b", b"c")
     for line, told in (

@@ -68,11 +68,11 @@ async def test_a_look_takes_the_place_of_the_one_before_on_a_terminal(node: Node
     assert drawn.startswith(CLEAR.encode()) and b"\\u001b" not in drawn and b"node  state" in drawn
 
 
-def test_one_is_no_plural() -> None:
+def test_counts_of_one_are_singular() -> None:
     left = {"messages": 1, "in_transmission": 0, "dead_letters": 1, "owed": 0, "unknown": []}
-    text = "hub holds 1 message, 0 for other nodes; others hold 0 for it; 1 dead letter left"
+    text = "hub holds 1 message, 0 for other nodes; others hold 0 for it; it keeps 1 dead letter"
     assert _left_text("hub", left) == text
-    assert _left_text("hub", left | {"messages": 0, "dead_letters": 2}) == "hub is empty; 2 dead letters left"
+    assert _left_text("hub", left | {"messages": 0, "dead_letters": 2}) == "hub is empty; it keeps 2 dead letters"
 
 
 @pytest.mark.parametrize(

@@ -24,8 +24,8 @@ FEW_SHARE: Final = 0.7
 """And those in which a commit makes few dead letters: the others wait for the next."""
 QUIET: Final = frozenset({"consume", "slow-consumer", "subscription", "browse"})
 """Workloads that send nothing."""
-UNHEEDED: Final = QUIET | {"hostile", "guessing"}
-"""And those that expect every refusal."""
+REFUSAL_TOLERANT: Final = QUIET | {"hostile", "guessing"}
+"""Workloads that send nothing, or accept any refusal."""
 TAKES_MOST: Final = 5_000
 """Less than what is to be too large for it (drawn_scenes.py)."""
 BESIDE_BYTES: Final = 500
@@ -52,15 +52,15 @@ def with_takes(plan: Plan, seed: int) -> Plan:
 
 
 def with_takes_for_programs(plan: Plan, seed: int) -> Plan:
-    """The plan, with a node that takes small messages taking what programs send there that later draws have added: what
-    is too large is rejected, and they would send it again for ever."""
+    """Raises the size limit of such a node to what workloads added by later draws send there; otherwise they would
+    retry for ever."""
     takes = {node: max(size, min(TAKES_MOST, _sent_at(plan, node))) for node, size in plan.topology.takes.items()}
     return replace(plan, topology=replace(plan.topology, takes=takes))
 
 
 def _sent_at(plan: Plan, node: str) -> int:
     """The bytes of what programs send at that node at most."""
-    there = [told for told in plan.workloads if told["kind"] not in UNHEEDED]
+    there = [told for told in plan.workloads if told["kind"] not in REFUSAL_TOLERANT]
     there = [told for told in there if told.get("node") == node or node in told.get("publishers", ())]
     return max((told.get("size", TAKES_MOST) + BESIDE_BYTES for told in there), default=0)
 

@@ -13,11 +13,11 @@ from holdfast.amqp.wire.performatives import Accepted, Attach, Close, Detach, En
 from holdfast.broker.entries import entry
 from holdfast.broker.entries.host_names import destination_of, read_key
 from holdfast.broker.stored import records
+from holdfast.broker.stored.custody_records import WALL
 from holdfast.custody.transfers.carried import passed_by
 from holdfast.engine.port import Batch
 from holdfast.links import large_receives as streams
 from holdfast.names import DEAD_LETTERS
-from holdfast.state.steady import WALL_KEY
 from holdfast.storage.port import Store
 from holdfast_lab.base.client_history import KEY_BYTES, History, Violation, key_in
 from holdfast_lab.judge.frames import FrameReader
@@ -187,7 +187,7 @@ class Ledger:
             for (table, raw), data in batch.puts.items():
                 if table == "queues":
                     self._named(disk, raw, data)
-                elif raw == WALL_KEY:
+                elif raw == WALL:
                     self.history.clock_stored(name)
         if self.history.kept:
             for queue_id, sequence, value in batch.appends:

@@ -56,13 +56,11 @@ class ResumedWatch:
             self._may_repeat.update(map(log.key, log.open))
 
 
-def watch_resumed(bed: SimBed, workloads: Iterable[object]) -> dict[str, ResumedWatch]:
-    """Watches the nodes that have producers without a name, by name."""
+def watch_resumed(bed: SimBed, workloads: Iterable[object]) -> None:
+    """Watches the nodes that have producers without a name."""
     nameless: dict[str, list[Publish]] = {}
     for workload in workloads:
         if isinstance(workload, Publish) and not workload.named:
             nameless.setdefault(workload.node, []).append(workload)
-    found = {name: ResumedWatch(bed.history.may_repeat, producers) for name, producers in nameless.items()}
-    for name, watch in found.items():
-        bed.sim_nodes[name].on_turn.append(watch.turned)
-    return found
+    for name, producers in nameless.items():
+        bed.sim_nodes[name].on_turn.append(ResumedWatch(bed.history.may_repeat, producers).turned)

@@ -415,6 +415,7 @@ class SimNode:
         rested = now - self._last_turn_at > BUSY_S + 2 * self.turn_s
         self._last_turn_at = now
         self._busy = 0 if came or rested else self._busy + 1
+        # Counting entries costs: first the cheap test.
         if self._busy > BUSY_TURNS_MAX and self._busy > BUSY_TURNS_MAX + self._readable_entries():
             raise Violation(f"{self.name} takes one turn after the other, and nothing comes")
 

@@ -81,7 +81,7 @@ class Shown:
         """Requests that it is stored that these entries are shown."""
         if isinstance(self.counts, DeliveryCounts) and self.counts.mark(sequences):
             self.queue.touch_counters()
-            self.queue.work.urgent = True
+            self.queue.work.request_commit()
 
     def may_be_shown(self, sequence: int) -> bool:
         """Whether it is on disk that the entry may have been shown, and how often its delivery has failed."""
@@ -106,4 +106,4 @@ class Shown:
             else:
                 self.queue.touch_counters()
             self.watermark = min(ahead, max(self.queue.next_sequence, self.watermark))
-            self.queue.work.urgent = True
+            self.queue.work.request_commit()

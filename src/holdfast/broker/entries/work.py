@@ -12,7 +12,9 @@ from holdfast.engine.port import Batch
 
 RETIRES_MAX: Final = 8_000
 """Retirements in the turn's batch at which a commit comes before more is dropped, so that a batch is never as deep as a
-queue."""
+queue. A part that drops many also counts what is moved (`Work.is_full`). Others count the batch's own alone: a turn
+that moves entries has its own bound, and its commit waits for nothing. Each module reads its own name for it, which the
+lab turns down."""
 
 QueueT = TypeVar("QueueT", bound=Timed)
 
@@ -86,16 +88,18 @@ class Work(Generic[QueueT]):
         self.turns = 0
         """Turns of the loop so far."""
         self.urgent = False
-        """Whether a part waits for this turn's commit although it appends nothing."""
+        """Whether a part waits for this turn's commit although it appends nothing (`request_commit`)."""
         self.wheel: Wheel[QueueT] = Wheel()
 
     def is_full(self, retires_max: int) -> bool:
-        """Whether the batch has so many retirements that a commit comes before more. Then that is urgent: whoever asks
-        goes on after it, and would otherwise ask in each turn in which the batch waits for something to be appended."""
-        if len(self.batch.retires) + len(self.moved) < retires_max:
-            return False
+        """Whether the batch has so many retirements, with those of moved entries, that a commit comes before more. A
+        part that goes on after that commit also requests it."""
+        return len(self.batch.retires) + len(self.moved) >= retires_max
+
+    def request_commit(self) -> None:
+        """This turn's commit does not wait for something to be appended: a part goes on after it, and would otherwise
+        keep the node busy until then."""
         self.urgent = True
-        return True
 
     def rebind(self, topic: QueueT, subscription: object) -> None:
         """That subscription of the topic came, changed or went."""

@@ -33,6 +33,10 @@ FIRST_NAME: Final = b"first-name"
 """The same of the name whose origins are in table `origins`; of other names they are in `custody`, by `origin_key`."""
 WAITED: Final = b"waited"
 """The same of the names for which came what waits in `$waiting`."""
+STEADY: Final = b"steady"
+"""Of a row of table `node`: the steady clock of the last turn (state/steady.py)."""
+WALL: Final = b"wall"
+"""The same of the wall clock of that turn. Earlier versions write none."""
 
 
 def pack_waited(waited: Sequence[tuple[int, str]]) -> bytes:

@@ -46,7 +46,8 @@ _AS_JSON: Final = frozenset((str, bool, int, type(None), Ubyte, Ushort, Uint, Ul
 
 class TypedBody(NamedTuple):
     """`kind`: data, binary, string, value, sequence or none. `content`: the bytes of the first three, else empty;
-    `value`: what `content` does not say, as JSON text, else None."""
+    `value`: what `content` does not say, as JSON text, else None. The source of Spark also makes the kind undecodable:
+    `content` is the message as it came, `value` the reason (pyspark_holdfast/rows.py)."""
 
     kind: str
     content: bytes

@@ -1,7 +1,7 @@
 """`holdfast messages` and `dead-letters`: single messages of a queue, over the node's `$management`.
 
-Rules of this file: a message is changed as it was found a moment before, or not at all; one that cannot be changed does
-not keep the next from it, unless the fault is not its own.
+Rules of this file: a message is changed as it was found a moment before, or not at all. If one message is refused for
+its own sake, the command goes on with the next. If the queue, target, disk or rights are the cause, it ends.
 """
 
 import argparse

@@ -60,7 +60,8 @@ def _mail_of(args: argparse.Namespace, answer: dict[str, Any]) -> str:
     if "moved" in answer:
         told += f": {counted(answer['moved'], 'message')} for it moved to {args.move_to}"
     if answer.get("waiting"):
-        told += f"; {counted(answer['waiting'], 'message')} for it left here: see --dead-letter and --move-to"
+        are = "is" if answer["waiting"] == 1 else "are"
+        told += f"; {counted(answer['waiting'], 'message')} for it {are} still here: see --dead-letter and --move-to"
     return told
 
 
@@ -163,11 +164,11 @@ async def _queue(connection: Connection, args: argparse.Namespace) -> None:
 
 
 def _held(name: str, answer: dict[str, Any]) -> str:
-    """What a purge left; an older node does not say."""
+    """What a purge kept; an older node does not say."""
     if not answer.get("held"):
         return ""
     holder = "sent to the next node, which has not answered" if name.startswith("@") else "held by consumers"
-    return f", {plain(answer['held'])} left: {holder}"
+    return f", {plain(answer['held'])} kept: {holder}"
 
 
 def _bounds(args: argparse.Namespace) -> dict[str, Any]:

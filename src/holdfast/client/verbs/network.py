@@ -166,7 +166,7 @@ def _is_new(age_s: float | None) -> bool:
 
 def _left_text(own: str, left: dict[str, Any]) -> str:
     unknown = f"; not asked: {', '.join(left['unknown'])}" if left["unknown"] else ""
-    dead = f"; {counted(left['dead_letters'], 'dead letter')} left" if left["dead_letters"] else ""
+    dead = f"; it keeps {counted(left['dead_letters'], 'dead letter')}" if left["dead_letters"] else ""
     if not _is_held(left):
         return f"{own} is empty{dead}{unknown}"
     here = counted(left["messages"], "message")

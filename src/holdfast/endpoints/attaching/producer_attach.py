@@ -28,7 +28,7 @@ from holdfast.state.catalog import Catalog
 from holdfast.state.turns import Turns
 
 ANSWER_BYTES: Final = 192
-"""More than the answer to a named producer has beside what its attach says, and the missing ranges."""
+"""Upper bound of the answer's size without the fields of the attach and the ranges."""
 
 PRODUCER_KEY_BYTES_MAX: Final = 400
 """Bytes of a producer's name and address together, which a key of the store's small tables holds (engine/port.py)."""
@@ -154,8 +154,8 @@ def _answer_named(effect: AnswerNamedProducer) -> None:
 
 
 def _missing(link: Receiver, producer: Producer) -> list[list[Ulong]]:
-    """The numbers that are not stored, in as few ranges as fit into one frame of the peer's beside the rest of the
-    answer: an attach that is refused for its size would be refused for ever."""
+    """The ranges of numbers that are not stored, as many as fit into the answer's frame. Otherwise the attach would be
+    refused each time."""
     ranges = _as_ulong(producer.missing())
     if not ranges:
         return []

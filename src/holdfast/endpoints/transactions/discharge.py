@@ -105,7 +105,7 @@ class Commits:
         turn = self._parts.turns.gathered
         effect = Discharged(self._parts.turns.event, transaction.txn_id.hex(), transaction, answer)
         turn.changes += 1
-        self._parts.work.urgent = True
+        self._parts.work.request_commit()
         self._transactions.decide(transaction)
         turn.decided.append(effect)
         self._store(transaction, spread)
@@ -130,7 +130,7 @@ class Commits:
                 _, count, size, lowest = counts.get(branch.queue, (branch, 0, 0, PRIORITY_MOST))
                 counts[branch.queue] = branch, count + 1, size + more, min(lowest, post.message.value[2])
         for branch, count, size, lowest in counts.values():
-            if self._parts.spreading.full({branch: size}, count, priority=lowest) is not None:
+            if self._parts.spreading.lacks_room(branch, size, count, priority=lowest):
                 text = f"queue {branch.queue.name!r} has no room for {count} messages of the transaction"
                 return _error(conditions.RESOURCE_LIMIT_EXCEEDED, text)
         return None

@@ -66,7 +66,7 @@ def queue_deleted(done: Done) -> str | None:
 
 def queue_purged(done: Done) -> str | None:
     body = done.answer.body
-    held = f", {body['held']} left: held by consumers or the next node" if body.get("held") else ""
+    held = f", {body['held']} kept: held by consumers or the next node" if body.get("held") else ""
     return f"queue {done.name!r} purged: {counted(body['purged'], 'message')} dropped{held}"
 
 

@@ -4,7 +4,7 @@ Rules of this file: one method for each operation, (host, name, arguments) -> An
 disk. An unknown name is 404.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -44,6 +44,11 @@ from holdfast.state.turns import Turns
 NOT_SKIPPED: Final = Answer(
     503, "nothing was given up: the node could not store what waits behind the gaps, see its status; ask again", {}
 )
+
+CONFIGURABLE: Final = frozenset((QueueKind.ORDINARY, QueueKind.TOPIC))
+"""Kinds of queues with settings of their own; the node's configuration bounds the others."""
+
+DELETABLE: Final = CONFIGURABLE | {QueueKind.REMOTE, QueueKind.TRANSMISSION}
 
 _BOUND: Final = Kind(f"{COUNT.expected}, or null for none", lambda value: value is None or COUNT.fits(value))
 _KINDS: Final[Keys] = {key: _BOUND if kind is COUNT else kind for key, kind in QUEUE_KEYS.items()}
@@ -182,8 +187,8 @@ class QueueOperations:
         """Changes bounds, and what happens at them. A queue that holds more than its new bound keeps its messages, and
         accepts none until it holds less."""
         _check_settings(arguments, LIVE_KEYS)
-        queue = None if name in OWN_QUEUES else queue_of(self._catalog, host, name)  # its own may be made later
-        if queue is None or queue.kind not in (QueueKind.ORDINARY, QueueKind.TOPIC):
+        queue = self._of_kinds(host, name, CONFIGURABLE)
+        if queue is None:
             raise Refused(409, f"queue {name!r} belongs to the node, whose configuration bounds it")
         config = QueueConfig(name=name, vhost=host, **told_fields(queue.config) | arguments)
         try:
@@ -198,11 +203,11 @@ class QueueOperations:
         return Answer(200, "OK", {**self._status.of(queue), "changed": changed}, stored=True)
 
     def delete(self, host: str, name: str, arguments: dict[str, Any]) -> Answer | Later:
-        queue = None if name in OWN_QUEUES else queue_of(self._catalog, host, name)
-        if queue is not None and queue.in_transit:
-            return self._delete_for_departed(queue, arguments)
-        if queue is None or queue.kind not in (QueueKind.ORDINARY, QueueKind.TOPIC, QueueKind.REMOTE):
+        queue = self._of_kinds(host, name, DELETABLE)
+        if queue is None:
             raise Refused(409, f"queue {name!r} belongs to the node")
+        if queue.in_transit:
+            return self._delete_for_departed(queue, arguments)
         if isinstance(queue, Topic) and queue.listeners:
             raise Refused(409, f"topic {name!r} has subscriptions that are not durable: {len(queue.listeners)}")
         naming = self._queue_links.naming(queue)
@@ -221,6 +226,12 @@ class QueueOperations:
         purged = queue.messages
         self._delete_queue(queue)
         return Answer(200, "OK", {"purged": Ulong(purged)}, stored=True)
+
+    def _of_kinds(self, host: str, name: str, kinds: Set[QueueKind]) -> Queue | None:
+        """The queue; None if it is of another kind, or one of the node's own, which may be made later. Refused if there
+        is none."""
+        queue = None if name in OWN_QUEUES else queue_of(self._catalog, host, name)
+        return None if queue is None or queue.kind not in kinds else queue
 
     def _check_asked(self, name: str) -> None:
         if self._jobs.full:

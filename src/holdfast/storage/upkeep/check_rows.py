@@ -28,7 +28,6 @@ FINDINGS_MAX: Final = 1_000
 _ID: Final = Struct(">I")
 WINDOW_BYTES_MIN: Final = 8
 """A window's row begins with the time at which it began."""
-_STEADY, _WALL = b"steady", b"wall"
 
 
 @dataclass(slots=True)
@@ -302,8 +301,8 @@ NODE_ROWS: Final[dict[bytes, Callable[[Rows, int, bytes], None]]] = {
 """By the prefix of a queue's id."""
 
 NODE_WORDS: Final[dict[bytes, Callable[[bytes], object]]] = {
-    _STEADY: lambda value: _exactly(value, 8),
-    _WALL: lambda value: _exactly(value, 8),
+    custody_records.STEADY: lambda value: _exactly(value, 8),
+    custody_records.WALL: lambda value: _exactly(value, 8),
     custody_records.NAME: bytes.decode,
     custody_records.FIRST_NAME: bytes.decode,
     custody_records.WAITED: custody_records.unpack_waited,
