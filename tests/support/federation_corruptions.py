@@ -147,6 +147,11 @@ def _(s: Any) -> None:
     s.serving.topics = frozenset()
 
 
+@breaks("federation: federation: {} compares what it was not sent last", federating)
+def _(s: Any) -> None:
+    s.serving.followers[s.key].compared = replace(s.held, digest=s.held.digest + 1)
+
+
 @breaks("federation: federation: names behind {}", federating)
 def _(s: Any) -> None:
     s.serving.followers[s.key].names = dict.fromkeys(range(NAMES_MAX + 1))

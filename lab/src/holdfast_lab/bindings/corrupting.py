@@ -10,6 +10,7 @@ from typing import Final
 from holdfast.federation.federation import Federation
 from holdfast.federation.index import Index
 from holdfast.federation.rows import DIGEST_END, LIFE_HIGH, STAMP_END, VOID, Row, Stamp
+from holdfast.federation.serving import Base
 from holdfast.federation.sets import Edition, Held, Key, make
 
 GHOSTS: Final = ("ghost1", "ghost2")
@@ -73,6 +74,9 @@ def corrupt(core: Federation, rng: Random, names: list[str]) -> None:
         for follower in serving.followers.values():
             follower.has = Edition(_stamp(rng, follower.has.stamp), rng.randrange(DIGEST_END))
             follower.sent = rng.choice((follower.sent, follower.has))
+            held = rng.choice(list(core.sets.stored.values()))
+            follower.compared = rng.choice((None, held))
+            follower.base = rng.choice((None, Base(held.form, follower.sent, held.rows)))
             follower.whole = rng.random() < 0.5
             follower.names = {name: Stamp(rng.randrange(1, STAMP_END), 1) for name in rng.sample(names, 2)}
         for key in list(serving.followers):
