@@ -278,7 +278,8 @@ def test_of_more_nodes_than_are_taken_those_stay_that_were_there_first() -> None
 def test_a_node_tells_no_more_names_than_its_neighbour_keeps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who is behind it and not named counts all the same: all of them are waited for."""
     monkeypatch.setattr(serving, "NAMES_MAX", 2)
-    monkeypatch.setattr(taking, "TOLD_MAX", 2)
+    for module in (serving, taking):
+        monkeypatch.setattr(module, "TOLD_MAX", 2)
     line = Together("abcde")
     line.refusing = {"e"}
     node = line.nodes["a"]
@@ -292,7 +293,8 @@ def test_a_node_tells_no_more_names_than_its_neighbour_keeps(monkeypatch: pytest
     (answer,) = node.answers()
     assert answer.complete and len(answer.confirmed) == 3
     monkeypatch.setattr(serving, "NAMES_ALL_MAX", 3)
-    monkeypatch.setattr(taking, "TOLD_ALL_MAX", 3)
+    for module in (serving, taking):
+        monkeypatch.setattr(module, "TOLD_ALL_MAX", 3)
     for name, each in line.nodes.items():
         each.bind(T, [Row(name)], line.now)
         for neighbour in each.neighbours.values():

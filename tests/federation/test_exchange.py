@@ -165,6 +165,40 @@ def test_what_is_being_withdrawn_confirms_nothing_that_is_bound_now(bound: str) 
     assert answer.complete and two.rows("a", "b") == {Row(bound)}
 
 
+def test_binds_are_answered_while_others_keep_coming() -> None:
+    """In a line in which a message takes as long as a bind comes after another, no moment has all of them stored."""
+    line = Together("abcd")
+    node = line.nodes["a"]
+    asked: dict[int, int] = {}
+    waited = []
+    for number in range(80):
+        row = Row(f"k.{number}")
+        node.rebind(T, [row], [], line.now)
+        asked[node.confirm(T, row, line.now, 60.0)] = number
+        line.now += 0.2
+        for each in line.nodes.values():
+            each.tick(line.now)
+        line.step()
+        for answer in node.answers():
+            assert answer.complete and answer.confirmed == ("b", "c", "d") and not answer.waiting
+            waited.append(number - asked[answer.token])
+    assert len(waited) > 60 and max(waited) < 16, "each is answered once its own version is stored"
+
+
+def test_nodes_that_have_not_stored_a_bind_are_waited_for_and_not_who_passes_it_on() -> None:
+    line = Together("abcd")
+    line.nodes["a"].bind(T, [Row("x")], line.now)
+    line.settle()
+    line.wait(2.0)
+    line.slow = {"d"}
+    line.nodes["a"].bind(T, [Row("x"), Row("y")], line.now)
+    line.nodes["a"].confirm(T, Row("y"), line.now, 5.0)
+    line.settle()
+    line.wait(6.0)
+    (answer,) = line.nodes["a"].answers()
+    assert (answer.confirmed, answer.waiting, answer.complete) == (("b", "c"), ("d",), False)
+
+
 def test_a_bind_is_answered_when_its_time_is_over() -> None:
     three = Together("abc")
     three.refusing = {"a"}

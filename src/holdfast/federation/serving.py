@@ -13,6 +13,7 @@ from holdfast.federation.aliases import Malformed
 from holdfast.federation.messages import (
     BYTES_MAX,
     FOLLOWED_MAX,
+    LIST_MAX,
     ROWS_MAX,
     Change,
     Follow,
@@ -35,6 +36,11 @@ NAMES_MAX: Final = 10_000
 
 NAMES_ALL_MAX: Final = 200_000
 """The same for all sets of the neighbour together."""
+
+TOLD_MAX: Final = NAMES_MAX * 9 // 10
+TOLD_ALL_MAX: Final = NAMES_ALL_MAX * 9 // 10
+"""The maximum number of names that a neighbour is sent, for one set and for all: less than it keeps, because it may
+keep some that have gone until the next refresh."""
 
 PARTS_KEPT: Final = 8
 """The number of sets whose parts are cached."""
@@ -62,6 +68,8 @@ class Follower:
     sent: Edition = NOTHING
     whole: bool = False
     names: dict[str, Stamp] = field(default_factory=dict)
+    lists_all: bool = False
+    """Whether it had room for all names behind it that had changed, when it answered last."""
 
     @property
     def digest(self) -> int:
@@ -172,6 +180,8 @@ class Serving:
                     raise Malformed(f"more than {NAMES_MAX} names behind it, or {NAMES_ALL_MAX} of all sets")
                 self.named += 1
             follower.names[name] = stamp
+        few = len(follower.names) < TOLD_MAX and self.named < TOLD_ALL_MAX
+        follower.lists_all = few and len(message.names) < LIST_MAX
         self.answered[message.key] = self.pending[message.key] = None
 
     def send_again(self) -> None:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from holdfast.federation.neighbour import Neighbour
 from holdfast.federation.rows import VOID, Stamp
+from holdfast.federation.serving import Follower
 from holdfast.federation.sets import Held, Key
 
 
@@ -52,7 +53,7 @@ class Standing:
     ) -> None:
         self._names = names
         self._followers = [
-            (neighbour.name, follower.whole, follower.has.stamp)
+            (neighbour.name, follower)
             for neighbour in neighbours
             if (follower := neighbour.serving.followers.get(key)) is not None
         ]
@@ -66,11 +67,23 @@ class Standing:
         return found
 
     def _of(self, since: Stamp) -> Reached:
-        done = {name for name, stamp in self._names.items() if stamp.life == since.life and stamp >= since}
-        waiting = {
-            name
-            for name, whole, stamp in self._followers
-            if not (whole and stamp.life == since.life and stamp >= since)
-        }
-        waiting.update(name for name in self._regulars if name not in done)
+        done = {name for name, stamp in self._names.items() if _has(stamp, since)}
+        waiting = {name for name in self._regulars if name not in done}
+        for name, follower in self._followers:
+            waiting.update(_awaited(name, follower, since))
         return Reached(tuple(sorted(done)), frozenset(waiting))
+
+
+def _has(stamp: Stamp, since: Stamp) -> bool:
+    return stamp.life == since.life and stamp >= since
+
+
+def _awaited(name: str, follower: Follower, since: Stamp) -> Iterable[str]:
+    """Who has not stored that version: the follower, or nodes behind it. A set that goes on changing is never `whole`,
+    but each of the nodes that the follower lists has its stamp. One that does not list all may still wait for some."""
+    if not _has(follower.has.stamp, since):
+        return (name,)
+    if follower.whole:
+        return ()
+    behind = [each for each, stamp in follower.names.items() if not _has(stamp, since)]
+    return behind if behind or follower.lists_all else (name,)

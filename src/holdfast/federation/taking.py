@@ -12,7 +12,7 @@ from typing import Final
 
 from holdfast.federation.messages import LIST_MAX, Change, Follow, PartsOf, RowsOf, Stored
 from holdfast.federation.rows import DIGEST_END, HASH_DIGITS, VOID, Row, Stamp, edge_hash, row_hash
-from holdfast.federation.serving import NAMES_ALL_MAX, NAMES_MAX, combined, standing_digest
+from holdfast.federation.serving import TOLD_ALL_MAX, TOLD_MAX, combined, standing_digest
 from holdfast.federation.sets import NOTHING, Edition, Held, Key, Parts, changed, make, stamped, substitute
 
 ANEW_MAX: Final = 128
@@ -28,12 +28,6 @@ ASKED_MAX: Final = 65_536
 OPEN_MAX: Final = 120
 """The maximum number of parts that a neighbour is asked for and has not begun to answer. Each is answered by up to 16
 messages, and the neighbour keeps REPLIES_MAX: twice as many fit, because a refresh does not wait for answers."""
-
-
-TOLD_MAX: Final = NAMES_MAX * 9 // 10
-TOLD_ALL_MAX: Final = NAMES_ALL_MAX * 9 // 10
-"""The maximum number of names that a neighbour is sent, for one set and for all: less than it keeps, because it may
-keep some that have gone until the next refresh."""
 
 
 @dataclass(slots=True)
