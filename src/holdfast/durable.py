@@ -1,7 +1,7 @@
 """Syncs files and directories, so that a power loss does not undo them; replaces files as a whole.
 
 Rules of this file: a file may be gone after a power loss if its directory was not synced after the file was created or
-renamed.
+renamed. What may be replaced is decided by `replaceable` alone.
 """
 
 import errno
@@ -10,18 +10,23 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 from uuid import uuid4
 
 __all__ = [
     "beside",
     "changing",
-    "check_replaceable",
-    "owner_for",
     "owner_of",
     "replace_file",
+    "replaceable",
     "sync_directories",
     "sync_file",
 ]
+
+_LINKS_MAX: Final = 40
+"""Symbolic links, each named by the one before, that the kernel follows too."""
+_PROCESSES: Final = Path("/proc")
+"""Its links lead to open files, whatever names those have."""
 
 
 def sync_file(place: Path) -> None:
@@ -50,16 +55,31 @@ def beside(path: Path) -> Path:
     return path.with_name(f".{path.name}.{uuid4().hex}")
 
 
-def check_replaceable(path: Path) -> None:
-    """OSError where `path` is a device, a pipe or a socket, which a file must not take the place of (/dev/stdout)."""
-    if path.exists() and not path.is_file() and not path.is_dir():  # a directory is refused by the system
-        raise OSError(errno.EINVAL, "not a regular file", str(path))
+def replaceable(path: Path) -> Path:
+    """The file that `path` leads to, which another may take the place of: symbolic links stay. OSError where that is a
+    directory, a device, a pipe or a socket, or an open file of a process (/dev/stdout); or for root where a link is of
+    another user, who may write in that directory and would choose what root replaces."""
+    for _ in range(_LINKS_MAX):
+        place = Path(os.path.realpath(path.parent), path.name)
+        if place.is_relative_to(_PROCESSES):
+            raise OSError(errno.EINVAL, "it stands for an open file, and has no name", str(path))
+        if not place.is_symlink():
+            if place.is_dir():
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+            if place.exists() and not place.is_file():
+                raise OSError(errno.EINVAL, "not a regular file", str(path))
+            return place
+        if os.geteuid() == 0 and place.lstat().st_uid != 0:
+            raise PermissionError(errno.EPERM, "a symbolic link of another user, which root does not follow", str(path))
+        path = place.parent / place.readlink()
+    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
 
 
-def replace_file(path: Path, data: bytes, mode: int, owner: tuple[int, int] | None) -> None:
-    """Puts a file with that content in the place of `path`, on disk: a reader sees the old or the new file. `owner`:
-    its user and group, as a node that reads it may run as another user; None: those of this process. OSError."""
-    check_replaceable(path)
+def replace_file(path: Path, data: bytes, mode: int) -> None:
+    """Puts a file with that content in the place of the one that `path` leads to, on disk: a reader sees the old or the
+    new file. It has the owner that `_owner_for` says. OSError."""
+    path = replaceable(path)
+    owner = _owner_for(path)
     new = beside(path)
     descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
     try:
@@ -86,7 +106,7 @@ def owner_of(path: Path) -> tuple[int, int] | None:
     return found.st_uid, found.st_gid
 
 
-def owner_for(path: Path) -> tuple[int, int] | None:
+def _owner_for(path: Path) -> tuple[int, int] | None:
     """User and group for what `replace_file` puts in the place of `path`: those of the file that is there, so that a
     node which runs as another user can still read it. A new file of root's gets those of its directory, for the same
     reason; nobody else may give a file away."""

@@ -1,7 +1,9 @@
 """Messages as lines of JSON: what is printed is sent as the same message, whatever is in it."""
 
+import asyncio
 import json
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,7 @@ from holdfast.client.receive.delivery import Delivery
 from holdfast.client.verbs.render import as_json
 from support import today
 from support.amqp_values import SCALAR, SCALARS, VALUES
-from support.process import NodeProcess, run_holdfast, summary
+from support.process import NodeProcess, killed_at_the_end, run_holdfast, summary
 
 TEXT = SCALARS[0xB1]
 IDS = SCALARS[0x80] | st.uuids() | st.binary(max_size=9) | TEXT
@@ -356,3 +358,27 @@ async def test_an_export_replaces_a_file_that_is_there_if_it_succeeds(node: Node
     assert (await run_holdfast(*run)).code == 0
     assert json.loads(file.read_text())["body"] == "x"
     assert link.is_symlink() and sorted(files_in(tmp_path)) == ["f", "link"]
+
+
+async def test_an_export_to_what_stands_for_the_output_leaves_the_file_behind_it(
+    node: NodeProcess, tmp_path: Path
+) -> None:
+    """`/dev/stdout >> FILE` would replace FILE, and what it had."""
+    async with await connect(node.url) as connection:
+        await (await connection.sender("q")).send(b"x")
+    (tmp_path / "out").write_text("before\n")
+    with (tmp_path / "out").open("ab") as out:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "holdfast", "messages", "export", "q", "/dev/stdout", "--url", node.url,
+            stdout=out, stderr=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        async with killed_at_the_end(process), asyncio.timeout(60):
+            _, said = await process.communicate()
+    assert process.returncode == 1 and (tmp_path / "out").read_text() == "before\n"
+    assert said.decode().splitlines()[0] == (
+        "holdfast messages export: /dev/stdout cannot be written (it stands for an open file, and has no name); "
+        "give another FILE, or - for standard output"
+    )
+    (tmp_path / "loop").symlink_to("loop")
+    ended = await run_holdfast("messages", "export", "q", str(tmp_path / "loop"), "--url", node.url)
+    assert ended.code == 1 and "loop cannot be written (Too many levels of symbolic links); give" in ended.stderr

@@ -88,3 +88,57 @@ def test_a_pipe_or_a_device_is_not_replaced(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="not a regular file"):
         write(tmp_path / "pipe", b"x")
     assert (tmp_path / "pipe").is_fifo() and list(tmp_path.iterdir()) == [tmp_path / "pipe"]
+
+
+def test_what_links_lead_to_is_replaced_and_the_links_stay(tmp_path: Path) -> None:
+    """Also where nothing is there yet."""
+    (tmp_path / "place").mkdir()
+    (tmp_path / "link").symlink_to("place/other")
+    (tmp_path / "place" / "other").symlink_to(tmp_path / "place" / "file")
+    for content in (b"first", b"second"):
+        write(tmp_path / "link", content)
+        assert (tmp_path / "place" / "file").read_bytes() == content
+    assert (tmp_path / "link").is_symlink() and (tmp_path / "place" / "other").is_symlink()
+    assert sorted(file.name for file in tmp_path.rglob("*")) == ["file", "link", "other", "place"]
+
+
+def test_a_link_to_an_open_file_is_not_replaced_by_a_file(tmp_path: Path) -> None:
+    """As /dev/stdout is one: by root, the machine would have a file there ever after, and `>> FILE` would lose FILE."""
+    with (tmp_path / "out").open("w") as stream:
+        stream.write("before")
+        stream.flush()
+        for place in (f"/proc/self/fd/{stream.fileno()}", f"/dev/fd/{stream.fileno()}"):
+            (tmp_path / "link").symlink_to(place)
+            for path in (tmp_path / "link", Path(place)):
+                with pytest.raises(OSError, match="it stands for an open file, and has no name"):
+                    write(path, b"x")
+            assert (tmp_path / "link").is_symlink()
+            (tmp_path / "link").unlink()
+    assert (tmp_path / "out").read_bytes() == b"before"
+
+
+def test_links_that_lead_nowhere_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "one").symlink_to("two")
+    (tmp_path / "two").symlink_to("one")
+    for path, reason in (
+        (tmp_path / "one", "Too many levels of symbolic links"),
+        (tmp_path / "one" / "file", "Too many levels of symbolic links"),
+        (tmp_path / "none" / "file", "No such file or directory"),
+        (tmp_path, "Is a directory"),
+        (Path("/"), "Is a directory"),
+    ):
+        with pytest.raises(OSError, match=reason):
+            write(path, b"x")
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_root_follows_no_link_of_another_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A site's directory may belong to its node's user, who would choose which file of the machine root replaces."""
+    (tmp_path / "target").write_text("before")
+    (tmp_path / "link").symlink_to("target")
+    if os.geteuid() == 0:
+        os.chown(tmp_path / "link", 1000, 1000, follow_symlinks=False)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    with pytest.raises(OSError, match="a symbolic link of another user, which root does not follow"):
+        write(tmp_path / "link", b"x")
+    assert (tmp_path / "target").read_text() == "before"

@@ -8,7 +8,7 @@ import stat
 from pathlib import Path
 from typing import Final
 
-from holdfast.durable import owner_for, replace_file
+from holdfast.durable import replace_file
 from holdfast.errors import ConfigError
 
 PRIVATE: Final = 0o600
@@ -16,9 +16,9 @@ PUBLIC: Final = 0o644
 
 
 def write(path: Path, data: bytes, mode: int = PUBLIC) -> None:
-    """Replaces `path` by a file with this content, which a node that runs as a different user can still read (as
-    `owner_for` says). Raises OSError."""
-    replace_file(path, data, mode, owner_for(path))
+    """Replaces `path` by a file with this content, which a node that runs as a different user can still read. Raises
+    OSError."""
+    replace_file(path, data, mode)
 
 
 def read(path: Path, what: str, bytes_max: int) -> bytes:

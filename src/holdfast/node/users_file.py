@@ -55,16 +55,15 @@ def read(path: Path) -> UserList:
 @contextmanager
 def changing(path: Path) -> Iterator[None]:
     """Keeps other processes from changing a file of users in that directory meanwhile."""
-    with durable.changing(path.resolve().parent):
+    with durable.changing(Path(os.path.realpath(path)).parent):
         yield
 
 
 def write(path: Path, users: UserList) -> None:
     """Puts a file with these users in the place of the file: a reader sees the old or the new file, and only the owner
     may read it. A file without a seed is given one. OSError, ConfigError."""
-    path = path.resolve()
     text = render(users if users.seed else users._replace(seed=os.urandom(SEED_BYTES)))
-    durable.replace_file(path, text.encode(), _MODE, durable.owner_for(path))
+    durable.replace_file(path, text.encode(), _MODE)
 
 
 def _signature(path: Path) -> Signature | None:

@@ -20,7 +20,7 @@ from holdfast.client.verbs.entries import browsed
 from holdfast.client.verbs.printing import Output
 from holdfast.client.verbs.render import as_json
 from holdfast.client.verbs.running import Progress, complain, connect_as, in_thread, place_of, refused, run
-from holdfast.durable import beside, check_replaceable, sync_file
+from holdfast.durable import beside, replaceable, sync_file
 from holdfast.errors import HoldfastError
 from holdfast.lines import json_line, say
 
@@ -35,11 +35,10 @@ class _File:
     block before that takes it away."""
 
     def __init__(self, path: Path) -> None:
-        path = path.resolve()  # a link stays, and what it names is replaced
         self._path = path
-        self._beside = beside(path)
         try:
-            check_replaceable(path)
+            self._path = replaceable(path)
+            self._beside = beside(self._path)
             self._file = self._beside.open("xb")
         except OSError as error:
             raise self._unwritable(error) from None
@@ -69,7 +68,9 @@ class _File:
             raise self._unwritable(error) from None
 
     def _unwritable(self, error: OSError) -> HoldfastError:
-        return HoldfastError(f"{self._path} cannot be written ({error.strerror}); give another FILE")
+        return HoldfastError(
+            f"{self._path} cannot be written ({error.strerror}); give another FILE, or - for standard output"
+        )
 
 
 def export(args: argparse.Namespace) -> int:
