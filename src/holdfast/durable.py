@@ -8,19 +8,19 @@ import errno
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 from uuid import uuid4
 
 __all__ = [
-    "beside",
     "changing",
     "owner_of",
     "replace_file",
     "replaceable",
     "sync_directories",
     "sync_file",
+    "whole_file",
 ]
 
 _LINKS_MAX: Final = 40
@@ -50,9 +50,23 @@ def sync_directories(lowest: Path, count: int | None = None) -> None:
             break
 
 
-def beside(path: Path) -> Path:
-    """A hidden name in the directory of `path` that no other process uses, nor one that died has left behind."""
-    return path.with_name(f".{path.name}.{uuid4().hex}")
+@contextmanager
+def whole_file(path: Path, mode: int = 0o666) -> Iterator[BinaryIO]:
+    """What `path` is to contain: on disk, it takes that name if the block ends without an exception; otherwise it is
+    removed. Until then its name is hidden, and another for each process, also on another machine, where one may have
+    our number. The directory is synced by the caller, who may put several files there. OSError."""
+    part = path.with_name(f".{path.name}.{uuid4().hex}")
+    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
+    try:
+        with os.fdopen(descriptor, "wb") as stream:
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+        part.replace(path)
+    except BaseException:
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
+        raise
 
 
 def replaceable(path: Path) -> Path:
@@ -80,20 +94,11 @@ def replace_file(path: Path, data: bytes, mode: int) -> None:
     new file. It has the owner that `_owner_for` says. OSError."""
     path = replaceable(path)
     owner = _owner_for(path)
-    new = beside(path)
-    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
-    try:
-        with os.fdopen(descriptor, "wb") as stream:
-            os.fchmod(stream.fileno(), mode)  # whatever the umask is
-            if owner is not None and owner != (os.geteuid(), os.getegid()):
-                os.fchown(stream.fileno(), *owner)
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-        new.replace(path)
-    except BaseException:
-        new.unlink(missing_ok=True)
-        raise
+    with whole_file(path, mode) as stream:
+        os.fchmod(stream.fileno(), mode)  # whatever the umask is
+        if owner is not None and owner != (os.geteuid(), os.getegid()):
+            os.fchown(stream.fileno(), *owner)
+        stream.write(data)
     sync_file(path.parent)
 
 

@@ -5,14 +5,13 @@ on disk, or as it was before.
 """
 
 import argparse
-import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import Any, BinaryIO, Final
 
 from holdfast.client.connection import Connection
 from holdfast.client.errors import ManagementError, UndecodableMessage
@@ -20,57 +19,27 @@ from holdfast.client.verbs.entries import browsed
 from holdfast.client.verbs.printing import Output
 from holdfast.client.verbs.render import as_json
 from holdfast.client.verbs.running import Progress, complain, connect_as, in_thread, place_of, refused, run
-from holdfast.durable import beside, replaceable, sync_file
+from holdfast.durable import replaceable, sync_file, whole_file
 from holdfast.errors import HoldfastError
 from holdfast.lines import json_line, say
 
-Writes = Callable[[bytes], None]
+Writes = Callable[[bytes], Any]
 
 BATCH_MAX: Final = 250
 UNREADABLE_SHOWN_MAX: Final = 100
 
 
-class _File:
-    """The file at `path`, written beside it and put there by `finish`, in the place of one that is there; leaving the
-    block before that takes it away."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        try:
-            self._path = replaceable(path)
-            self._beside = beside(self._path)
-            self._file = self._beside.open("xb")
-        except OSError as error:
-            raise self._unwritable(error) from None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._file.close()
-        self._beside.unlink(missing_ok=True)
-
-    def write(self, data: bytes) -> None:
-        try:
-            self._file.write(data)
-        except OSError as error:
-            raise self._unwritable(error) from None
-
-    def finish(self) -> None:
-        try:
-            self._file.flush()
-            os.fsync(self._file.fileno())
-            self._beside.replace(self._path)
-            sync_file(self._path.parent)
-        except OSError as error:
-            raise self._unwritable(error) from None
-
-    def _unwritable(self, error: OSError) -> HoldfastError:
-        return HoldfastError(
-            f"{self._path} cannot be written ({error.strerror}); give another FILE, or - for standard output"
-        )
+@contextmanager
+def _replaced(path: Path) -> Iterator[BinaryIO]:
+    """What takes the place of the file that `path` leads to if the block ends without an exception."""
+    try:
+        place = replaceable(path)
+        with whole_file(place) as file:
+            yield file
+        sync_file(place.parent)
+    except OSError as error:
+        text = f"{path} cannot be written ({error.strerror}); give another FILE, or - for standard output"
+        raise HoldfastError(text) from None
 
 
 def export(args: argparse.Namespace) -> int:
@@ -90,9 +59,10 @@ async def _export(args: argparse.Namespace) -> int:
                 if to_output:
                     await _write_all(connection, args, Output().write, told, progress)
                 else:
-                    with _File(Path(args.file)) as file:
+                    with ExitStack() as stack:
+                        file = stack.enter_context(_replaced(Path(args.file)))
                         await _write_all(connection, args, file.write, told, progress)
-                        await in_thread(file.finish)
+                        await in_thread(stack.close)  # syncing it may take long
     except ManagementError as error:
         return refused(args, error)
     except HoldfastError as error:
