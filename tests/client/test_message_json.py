@@ -23,7 +23,9 @@ from holdfast.client.messages.payload import cut, placed
 from holdfast.client.messages.typed_json import exact_json
 from holdfast.client.opening import connect
 from holdfast.client.receive.delivery import Delivery
+from holdfast.client.verbs import export
 from holdfast.client.verbs.render import as_json
+from holdfast.errors import HoldfastError
 from support import today
 from support.amqp_values import SCALAR, SCALARS, VALUES
 from support.process import NodeProcess, killed_at_the_end, run_holdfast, summary
@@ -382,3 +384,51 @@ async def test_an_export_to_what_stands_for_the_output_leaves_the_file_behind_it
     (tmp_path / "loop").symlink_to("loop")
     ended = await run_holdfast("messages", "export", "q", str(tmp_path / "loop"), "--url", node.url)
     assert ended.code == 1 and "loop cannot be written (Too many levels of symbolic links); give" in ended.stderr
+
+
+async def test_an_export_keeps_the_mode_of_the_file_that_it_replaces(node: NodeProcess, tmp_path: Path) -> None:
+    """Messages would be for others to read."""
+    async with await connect(node.url) as connection:
+        await (await connection.sender("q")).send(b"x")
+    file = tmp_path / "f"
+    file.write_text("before")
+    file.chmod(0o600)
+    if os.geteuid() == 0:
+        os.chown(file, 1000, 1001)
+    before = file.stat()
+    ended = await run_holdfast("messages", "export", "q", str(file), "--url", node.url)
+    assert ended.code == 0, ended.stderr
+    after = file.stat()
+    assert json.loads(file.read_text())["body"] == "x" and after.st_ino != before.st_ino
+    assert (after.st_mode, after.st_uid, after.st_gid) == (before.st_mode, before.st_uid, before.st_gid)
+
+
+def test_a_file_that_cannot_have_its_owner_loses_the_rights_of_its_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They would be those of ours."""
+
+    def refuses(*given: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "fchown", refuses)
+    (tmp_path / "f").write_text("before")
+    (tmp_path / "f").chmod(0o664)
+    with export.replaced(tmp_path / "f") as file:
+        file.write(b"after")
+    assert (tmp_path / "f").read_text() == "after" and (tmp_path / "f").stat().st_mode & 0o777 == 0o604
+
+
+def test_an_export_whose_name_may_not_last_says_that_the_file_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(place: Path) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(export, "sync_file", fails)
+    with (
+        pytest.raises(HoldfastError, match=r"f is replaced, and a power loss may undo that \(Input/output error\)"),
+        export.replaced(tmp_path / "f") as file,
+    ):
+        file.write(b"after")
+    assert (tmp_path / "f").read_text() == "after"

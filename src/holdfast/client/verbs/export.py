@@ -1,10 +1,12 @@
 """`holdfast messages export`, `dead-letters export`: messages of a queue as lines of JSON, left where they are.
 
-Rules of this file: what was in the queue at the start, in its order, each once. A file that is named is complete and
-on disk, or as it was before.
+Rules of this file: what was in the queue at the start, in its order, each once. A file that is named is replaced when
+all is written, and on disk before the end is told.
 """
 
 import argparse
+import os
+import stat
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -30,15 +32,28 @@ UNREADABLE_SHOWN_MAX: Final = 100
 
 
 @contextmanager
-def _replaced(path: Path) -> Iterator[BinaryIO]:
-    """What takes the place of the file that `path` leads to if the block ends without an exception."""
+def replaced(path: Path) -> Iterator[BinaryIO]:
+    """What takes the place of the file that `path` leads to if the block ends without an exception; with the mode of
+    that file, and its owner where we may give it away."""
     try:
         place = replaceable(path)
-        with whole_file(place) as file:
+        before = place.stat() if place.exists() else None
+        mode = 0o666 if before is None else stat.S_IMODE(before.st_mode) & 0o777
+        with whole_file(place, mode) as file:
+            if before is not None:
+                try:
+                    os.fchown(file.fileno(), before.st_uid, before.st_gid)
+                except PermissionError:
+                    mode &= ~stat.S_IRWXG  # of another group
+                os.fchmod(file.fileno(), mode)
             yield file
-        sync_file(place.parent)
     except OSError as error:
         text = f"{path} cannot be written ({error.strerror}); give another FILE, or - for standard output"
+        raise HoldfastError(text) from None
+    try:
+        sync_file(place.parent)
+    except OSError as error:
+        text = f"{path} is replaced, and a power loss may undo that ({error.strerror}); look at the disk"
         raise HoldfastError(text) from None
 
 
@@ -60,7 +75,7 @@ async def _export(args: argparse.Namespace) -> int:
                     await _write_all(connection, args, Output().write, told, progress)
                 else:
                     with ExitStack() as stack:
-                        file = stack.enter_context(_replaced(Path(args.file)))
+                        file = stack.enter_context(replaced(Path(args.file)))
                         await _write_all(connection, args, file.write, told, progress)
                         await in_thread(stack.close)  # syncing it may take long
     except ManagementError as error:
