@@ -25,6 +25,8 @@ __all__ = [
 
 _LINKS_MAX: Final = 40
 """Symbolic links, each named by the one before, that the kernel follows too."""
+_STEM_BYTES: Final = 255 - 33
+"""Of a name's 255."""
 _PROCESSES: Final = Path("/proc")
 """Its links lead to open files, whatever names those have."""
 
@@ -50,12 +52,17 @@ def sync_directories(lowest: Path, count: int | None = None) -> None:
             break
 
 
+def _stem(path: Path) -> str:
+    """How the hidden names of what is to become `path` begin; so short that with 32 more characters a name fits."""
+    return os.fsencode(f".{path.name}")[:_STEM_BYTES].decode(errors="ignore") + "."
+
+
 @contextmanager
 def whole_file(path: Path, mode: int = 0o666) -> Iterator[BinaryIO]:
     """What `path` is to contain: on disk, it takes that name if the block ends without an exception; otherwise it is
     removed. Until then its name is hidden, and another for each process, also on another machine, where one may have
     our number. The directory is synced by the caller, who may put several files there. OSError."""
-    part = path.with_name(f".{path.name}.{uuid4().hex}")
+    part = path.with_name(_stem(path) + uuid4().hex)
     descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
     try:
         with os.fdopen(descriptor, "wb") as stream:

@@ -142,3 +142,12 @@ def test_root_follows_no_link_of_another_user(tmp_path: Path, monkeypatch: pytes
     with pytest.raises(OSError, match="a symbolic link of another user, which root does not follow"):
         write(tmp_path / "link", b"x")
     assert (tmp_path / "target").read_text() == "before"
+
+
+def test_the_longest_name_can_be_replaced(tmp_path: Path) -> None:
+    """Also where its bytes are cut within a character, or are none of UTF-8."""
+    for name in ("n" * 255, "é" * 127, "x" + "é" * 127, os.fsdecode(b"\xff" * 255)):
+        for content in (b"first", b"second"):
+            write(tmp_path / name, content)
+            assert (tmp_path / name).read_bytes() == content
+    assert len(list(tmp_path.iterdir())) == 4
