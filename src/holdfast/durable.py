@@ -7,6 +7,8 @@ renamed. What may be replaced is decided by `replaceable` alone.
 import errno
 import fcntl
 import os
+import re
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -16,6 +18,7 @@ from uuid import uuid4
 __all__ = [
     "changing",
     "owner_of",
+    "remove_leftovers",
     "replace_file",
     "replaceable",
     "sync_directories",
@@ -23,6 +26,9 @@ __all__ = [
     "whole_file",
 ]
 
+LEFT_S: Final = 86_400.0
+"""After so long nobody writes a file any more that is not there under its name yet."""
+_HEX: Final = re.compile("[0-9a-f]{32}")
 _LINKS_MAX: Final = 40
 """Symbolic links, each named by the one before, that the kernel follows too."""
 _STEM_BYTES: Final = 255 - 33
@@ -96,11 +102,24 @@ def replaceable(path: Path) -> Path:
     raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
 
 
+def remove_leftovers(path: Path) -> None:
+    """Removes what killed processes have left of files that were to become `path`, where that was a day ago: a younger
+    one may be another process's, which still writes it. What cannot be removed stays."""
+    stem, ended_s = _stem(path), time.time() - LEFT_S
+    with suppress(OSError):
+        for file in path.parent.iterdir():
+            if file.name.startswith(stem) and _HEX.fullmatch(file.name, len(stem)):
+                with suppress(OSError):
+                    if file.lstat().st_mtime < ended_s:
+                        file.unlink()
+
+
 def replace_file(path: Path, data: bytes, mode: int) -> None:
     """Puts a file with that content in the place of the one that `path` leads to, on disk: a reader sees the old or the
     new file. It has the owner that `_owner_for` says. OSError."""
     path = replaceable(path)
     owner = _owner_for(path)
+    remove_leftovers(path)
     with whole_file(path, mode) as stream:
         os.fchmod(stream.fileno(), mode)  # whatever the umask is
         if owner is not None and owner != (os.geteuid(), os.getegid()):

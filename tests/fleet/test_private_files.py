@@ -1,6 +1,7 @@
 """Files of a fleet: what is read is what was looked at."""
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -66,20 +67,38 @@ def test_a_new_file_in_another_owners_directory_belongs_to_who_makes_it(
     assert (tmp_path / "token").read_bytes() == b"secret"
 
 
-def test_what_a_killed_process_left_stops_no_later_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a container every process has the same number: each would find the file of the one that was killed."""
+def killed(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """What a process leaves that is killed while it writes that file."""
 
-    def killed(file: Path, target: Path) -> None:
+    def ended(file: Path, *more: object, **given: object) -> None:
         raise KeyboardInterrupt
 
+    before = set(tmp_path.iterdir())
     with monkeypatch.context() as patched:
-        patched.setattr(Path, "replace", killed)
-        patched.setattr(Path, "unlink", lambda file, missing_ok: None)  # as after kill -9: nothing is put in order
+        patched.setattr(Path, "replace", ended)
+        patched.setattr(Path, "unlink", ended)  # as after kill -9: nothing is put in order
         with pytest.raises(KeyboardInterrupt):
-            write(tmp_path / "token", b"secret", PRIVATE)
-    assert len(list(tmp_path.iterdir())) == 1
+            write(tmp_path / name, b"secret", PRIVATE)
+    (left,) = set(tmp_path.iterdir()) - before
+    return left
+
+
+def test_what_a_killed_process_left_stops_no_later_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a container every process has the same number: each would find the file of the one that was killed."""
+    killed(tmp_path, "token", monkeypatch)
     write(tmp_path / "token", b"another", PRIVATE)
     assert (tmp_path / "token").read_bytes() == b"another"
+
+
+def test_what_a_killed_process_left_is_removed_after_a_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be a private key. What is younger may be another process's; other names are none of ours."""
+    old, young, other, longer = (killed(tmp_path, name, monkeypatch) for name in ("key", "key", "token", "key.pem"))
+    mine = tmp_path / ".key.notes"
+    mine.touch()
+    for file in (old, other, longer, mine):
+        os.utime(file, (0, time.time() - durable.LEFT_S - 1))
+    write(tmp_path / "key", b"another", PRIVATE)
+    assert set(tmp_path.iterdir()) == {tmp_path / "key", young, other, longer, mine}
 
 
 def test_a_pipe_or_a_device_is_not_replaced(tmp_path: Path) -> None:

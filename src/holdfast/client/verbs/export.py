@@ -21,7 +21,7 @@ from holdfast.client.verbs.entries import browsed
 from holdfast.client.verbs.printing import Output
 from holdfast.client.verbs.render import as_json
 from holdfast.client.verbs.running import Progress, complain, connect_as, in_thread, place_of, refused, run
-from holdfast.durable import replaceable, sync_file, whole_file
+from holdfast.durable import remove_leftovers, replaceable, sync_file, whole_file
 from holdfast.errors import HoldfastError
 from holdfast.lines import json_line, say
 
@@ -39,6 +39,7 @@ def replaced(path: Path) -> Iterator[BinaryIO]:
         place = replaceable(path)
         before = place.stat() if place.exists() else None
         mode = 0o666 if before is None else stat.S_IMODE(before.st_mode) & 0o777
+        remove_leftovers(place)
         with whole_file(place, mode) as file:
             if before is not None:
                 try:
