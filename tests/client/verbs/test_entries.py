@@ -1,9 +1,11 @@
 """`holdfast messages`, `holdfast dead-letters` and `holdfast queue update` against a node."""
 
 import json
+import time
 from pathlib import Path
 
 from holdfast.client import Message, Properties, connect
+from holdfast.client.link import CLOSE_LIMIT_S
 from holdfast.units import MIB
 from support.process import NodeProcess, run_holdfast
 
@@ -93,6 +95,14 @@ async def test_what_no_message_is_to_blame_for_is_said_once(node: NodeProcess) -
     ended = await run_holdfast("messages", "move", "w", "1", "2", "3", "--to", "small", "--url", node.url)
     assert (ended.code, ended.stdout) == (1, "w 1 moved to small\n")
     assert ended.stderr == "holdfast messages move: w 2: queue 'small' is full\n"
+
+
+async def test_a_command_that_ends_at_a_refusal_ends_at_once(node: NodeProcess) -> None:
+    """And not when the node has been waited for: what it had read on for is closed once."""
+    await run(node, "send w --count 2000")
+    began = time.monotonic()
+    await run(node, "messages move w --selector TRUE --to w", code=1)
+    assert time.monotonic() - began < CLOSE_LIMIT_S
 
 
 async def test_a_large_message_keeps_no_other_from_being_copied(node: NodeProcess) -> None:

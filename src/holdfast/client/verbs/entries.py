@@ -6,7 +6,8 @@ not keep the next from it, unless the fault is not its own.
 
 import argparse
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from functools import partial
 from typing import Any, Final
 
@@ -100,7 +101,7 @@ async def browsed(connection: Connection, args: argparse.Namespace) -> Receiver 
     )
 
 
-async def _sequences(connection: Connection, args: argparse.Namespace) -> AsyncIterator[int]:
+async def _sequences(connection: Connection, args: argparse.Namespace) -> AsyncGenerator[int, None]:
     """Those that were given, or of what was found, which is looked for bit by bit."""
     for sequence in args.sequences:
         yield sequence
@@ -157,27 +158,30 @@ async def _change(connection: Connection, args: argparse.Namespace) -> int:
     more = {"to": args.to} if args.action in ("move", "copy") else {}
     done = []
     try:
-        async for sequence in _sequences(connection, args):
-            try:
-                told = await _named(connection, args.queue, sequence)
-                answer = await connection.manage(args.action.upper(), ENTRY, args.queue, told | more)
-            except ManagementError as error:
-                code = 1
-                if _is_of(sequence, error):
-                    refused(args, error)
+        async with aclosing(_sequences(connection, args)) as sequences:  # else its reader would end with the connection
+            async for sequence in sequences:
+                try:
+                    told = await _named(connection, args.queue, sequence)
+                    answer = await connection.manage(args.action.upper(), ENTRY, args.queue, told | more)
+                except ManagementError as error:
+                    code = 1
+                    if _is_of(sequence, error):
+                        refused(args, error)
+                        continue
+                    complain(args, HoldfastError(f"{args.queue} {sequence}: {error.description or error}"))
+                    if args.action == "requeue" and error.code in (404, 409):  # each goes to a queue of its own
+                        continue
+                    break
+                except RequestInDoubt as error:
+                    complain(args, RequestInDoubt(f"{args.queue} {sequence}: {error}"))
+                    code = 1
                     continue
-                complain(args, HoldfastError(f"{args.queue} {sequence}: {error.description or error}"))
-                if args.action == "requeue" and error.code in (404, 409):  # each goes to a queue of its own
-                    continue
-                break
-            except RequestInDoubt as error:
-                complain(args, RequestInDoubt(f"{args.queue} {sequence}: {error}"))
-                code = 1
-                continue
-            done.append({"sequence": sequence, **{key: plain(value) for key, value in answer.items() if key == "to"}})
-            if not args.json:
-                to = f" to {plain(answer['to'])}" if "to" in answer else ""
-                say(f"{args.queue} {sequence} {DONE[args.action]}{to}")
+                done.append(
+                    {"sequence": sequence} | {key: plain(value) for key, value in answer.items() if key == "to"}
+                )
+                if not args.json:
+                    to = f" to {plain(answer['to'])}" if "to" in answer else ""
+                    say(f"{args.queue} {sequence} {DONE[args.action]}{to}")
     finally:  # what was done is told also where the connection fails before the last one
         if args.json:
             say(json_line(done))
