@@ -121,7 +121,8 @@ async def _named(connection: Connection, queue: str, sequence: int) -> dict[str,
     answer = await _queried(connection, queue, {"after": sequence - 1, "count": 1})
     rows = [row for row in answer["entries"] if row["sequence"] == sequence]
     if not rows:
-        raise ManagementError(f"{ENTRY} {queue!r}", 404, f"no message {sequence} in queue {queue!r}")
+        text = f"no message {sequence} in queue {queue!r}"
+        raise ManagementError(f"{ENTRY} {queue!r}", 404, text, {"sequence": sequence})
     return {
         "queue_uuid": answer["queue_uuid"],
         "sequence": sequence,
@@ -189,6 +190,6 @@ async def _change(connection: Connection, args: argparse.Namespace) -> int:
 
 
 def _is_of(sequence: int, error: ManagementError) -> bool:
-    """Whether that message alone is refused: then the node names it. Otherwise it is the queue, the target, the disk or
-    the user's rights."""
-    return f"message {sequence} " in error.description
+    """Whether that message alone is refused. Otherwise it is the queue, the target, the disk or the user's rights. A
+    node of an earlier version says it in the text alone."""
+    return error.body.get("sequence") == sequence or f"message {sequence} " in error.description
