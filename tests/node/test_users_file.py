@@ -200,7 +200,7 @@ def test_what_is_no_regular_file_is_refused_and_holds_nobody_up(tmp_path: Path) 
     with users_file.changing(tmp_path / "loop"):
         pass
     for path, told in (
-        (pipe, "is no regular file"),
+        (pipe, "cannot be read (no regular file)"),
         (tmp_path, "cannot be read (Is a directory)"),
         (tmp_path / "loop", "cannot be read (Too many levels of symbolic links)"),
     ):
