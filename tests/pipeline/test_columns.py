@@ -1,8 +1,6 @@
 """Whatever a message holds is in its row, and the row is the message again (docs/spark.md; ADR 0080)."""
 
 import json
-import os
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -260,7 +258,7 @@ def test_a_dead_letter_that_no_table_holds_is_a_file_beside_it(tmp_path: Path, m
     synced: list[str] = []
     monkeypatch.setattr(dead_letters, "PAYLOAD_BYTES_MAX", 10)
     monkeypatch.setattr(dead_letters, "sync_directories", lambda lowest, count: None)
-    monkeypatch.setattr(os, "fsync", lambda file: synced.append(Path(f"/proc/self/fd/{file}").read_bytes()[:1].hex()))
+    monkeypatch.setattr("os.fsync", lambda file: synced.append(Path(f"/proc/self/fd/{file}").read_bytes()[:1].hex()))
     table = DeadLetterTable(tmp_path, "q", "u-1")
     for payload in (b"\x01" * 10, b"\x02" * 11):
         for _ in range(2):
@@ -271,19 +269,6 @@ def test_a_dead_letter_that_no_table_holds_is_a_file_beside_it(tmp_path: Path, m
     rows = parquet.read_table(str(tmp_path)).sort_by("sequence").to_pylist()
     assert [row["payload"] for row in rows] == [b"\x01" * 10, None]
     assert rows[1]["reason"] == "too large; the message is the file _u-1-2.message"
-
-
-def test_a_dead_letter_that_breaks_off_leaves_no_part_of_it(tmp_path: Path) -> None:
-    """Each attempt of the task would leave another."""
-
-    def payload() -> Iterator[bytes]:
-        yield bytes(100_000)
-        raise StorageError("the node is gone")
-
-    for _ in range(2):
-        with pytest.raises(StorageError, match="the node is gone"):
-            DeadLetterTable(tmp_path, "q", "u-1").put(Entry(1, None, None), payload(), "too large")
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_dead_letter_s_directories_are_synced_also_where_another_task_wrote_it(

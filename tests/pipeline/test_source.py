@@ -1,7 +1,6 @@
 """The source's protocol with Spark, without Spark: exact rows through deaths of the driver at any step."""
 
 import contextlib
-import gc
 import io
 import json
 import pickle
@@ -13,7 +12,6 @@ from random import Random
 import pytest
 
 import pyspark_holdfast
-from holdfast.collecting import THRESHOLDS
 from holdfast.errors import ConfigError, HoldfastError
 from pipeline.fake_bus import FakeBus, FakeDataSource, FakeQueue
 from pyspark_holdfast.bus import Entry, QueueMadeAnew, ReaderFenced
@@ -366,27 +364,6 @@ def test_the_batch_reader_takes_what_is_there(tmp_path: Path, queue: FakeQueue) 
     ]  # fmt: skip
     rows = [n for part in ranges for batch in reader.read(part) for n in batch.column("sequence").to_pylist()]
     assert rows == list(range(1, 8))
-
-
-@pytest.mark.parametrize("whole", [True, False])
-def test_a_task_leaves_python_s_collector_as_it_was(queue: FakeQueue, whole: bool) -> None:
-    """Spark uses the worker again, also for functions of others; and a task may end before its range (limit)."""
-    queue.put(7)
-    reader = FakeDataSource({"url": "amqp://h:1", "address": str(queue.path)}).reader(StructType())
-    (task,) = reader.partitions()
-    before, own = gc.get_threshold(), (701, 11, 12)
-    gc.set_threshold(*own)
-    try:
-        rows = reader.read(task)
-        next(rows)
-        assert gc.get_threshold() == THRESHOLDS
-        if whole:
-            assert list(rows) == []
-        else:
-            rows.close()
-        assert gc.get_threshold() == own
-    finally:
-        gc.set_threshold(*before)
 
 
 def sequences(queue: FakeQueue, **options: str) -> list[int]:

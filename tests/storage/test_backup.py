@@ -132,10 +132,6 @@ def test_names_that_are_taken_and_places_without_a_store_are_refused(tmp_path: P
         with pytest.raises(ConfigError, match="is inside the store that it is to protect"):
             backup(tmp_path / "store", tmp_path / "store" / inside)
         assert not (tmp_path / "store" / inside).exists()
-    (tmp_path / "loop").symlink_to("loop")
-    with pytest.raises(ConfigError, match=r"there is no directory .*/loop; choose one that exists"):
-        backup(tmp_path / "store", tmp_path / "loop" / "backup")
-    (tmp_path / "loop").unlink()
     with pytest.raises(StorageError, match="there is no store"):
         backup(tmp_path / "none", tmp_path / "backup")
     with pytest.raises(StorageError, match="there is no store"):

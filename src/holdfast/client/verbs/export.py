@@ -49,12 +49,12 @@ def replaced(path: Path) -> Iterator[BinaryIO]:
                 os.fchmod(file.fileno(), mode)
             yield file
     except OSError as error:
-        text = f"{path} cannot be written ({error.strerror}); give another FILE, or - for standard output"
+        text = f"{path} cannot be written ({error.strerror or error}); give another FILE, or - for standard output"
         raise HoldfastError(text) from None
     try:
         sync_file(place.parent)
     except OSError as error:
-        text = f"{path} is replaced, and a power loss may undo that ({error.strerror}); look at the disk"
+        text = f"{path} is replaced, and a power loss may undo that ({error.strerror or error}); look at the disk"
         raise HoldfastError(text) from None
 
 
