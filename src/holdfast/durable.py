@@ -1,27 +1,40 @@
 """Syncs files and directories, so that a power loss does not undo them; replaces files as a whole.
 
 Rules of this file: a file may be gone after a power loss if its directory was not synced after the file was created or
-renamed.
+renamed. What may be replaced is decided by `replaceable` alone.
 """
 
 import errno
 import fcntl
 import os
+import re
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO, Final
 from uuid import uuid4
 
 __all__ = [
-    "beside",
     "changing",
-    "check_replaceable",
-    "owner_for",
     "owner_of",
+    "remove_leftovers",
     "replace_file",
+    "replaceable",
     "sync_directories",
     "sync_file",
+    "whole_file",
 ]
+
+LEFT_S: Final = 86_400.0
+"""After so long nobody writes a file any more that is not there under its name yet."""
+_HEX: Final = re.compile("[0-9a-f]{32}")
+_LINKS_MAX: Final = 40
+"""Symbolic links, each named by the one before, that the kernel follows too."""
+_STEM_BYTES: Final = 255 - 33
+"""Of a name's 255."""
+_PROCESSES: Final = Path("/proc")
+"""Its links lead to open files, whatever names those have."""
 
 
 def sync_file(place: Path) -> None:
@@ -45,35 +58,73 @@ def sync_directories(lowest: Path, count: int | None = None) -> None:
             break
 
 
-def beside(path: Path) -> Path:
-    """A hidden name in the directory of `path` that no other process uses, nor one that died has left behind."""
-    return path.with_name(f".{path.name}.{uuid4().hex}")
+def _stem(path: Path) -> str:
+    """How the hidden names of what is to become `path` begin; so short that with 32 more characters a name fits."""
+    return os.fsencode(f".{path.name}")[:_STEM_BYTES].decode(errors="ignore") + "."
 
 
-def check_replaceable(path: Path) -> None:
-    """OSError where `path` is a device, a pipe or a socket, which a file must not take the place of (/dev/stdout)."""
-    if path.exists() and not path.is_file() and not path.is_dir():  # a directory is refused by the system
-        raise OSError(errno.EINVAL, "not a regular file", str(path))
-
-
-def replace_file(path: Path, data: bytes, mode: int, owner: tuple[int, int] | None) -> None:
-    """Puts a file with that content in the place of `path`, on disk: a reader sees the old or the new file. `owner`:
-    its user and group, as a node that reads it may run as another user; None: those of this process. OSError."""
-    check_replaceable(path)
-    new = beside(path)
-    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
+@contextmanager
+def whole_file(path: Path, mode: int = 0o666) -> Iterator[BinaryIO]:
+    """What `path` is to contain: on disk, it takes that name if the block ends without an exception; otherwise it is
+    removed. Until then its name is hidden, and another for each process, also on another machine, where one may have
+    our number. The directory is synced by the caller, who may put several files there. OSError."""
+    part = path.with_name(_stem(path) + uuid4().hex)
+    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
     try:
         with os.fdopen(descriptor, "wb") as stream:
-            os.fchmod(stream.fileno(), mode)  # whatever the umask is
-            if owner is not None and owner != (os.geteuid(), os.getegid()):
-                os.fchown(stream.fileno(), *owner)
-            stream.write(data)
+            yield stream
             stream.flush()
             os.fsync(stream.fileno())
-        new.replace(path)
+        part.replace(path)
     except BaseException:
-        new.unlink(missing_ok=True)
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
         raise
+
+
+def replaceable(path: Path) -> Path:
+    """The file that `path` leads to, which another may take the place of: symbolic links stay. OSError where that is a
+    directory, a device, a pipe or a socket, or an open file of a process (/dev/stdout); or for root where a link is of
+    another user, who may write in that directory and would choose what root replaces."""
+    for _ in range(_LINKS_MAX):
+        place = Path(os.path.realpath(path.parent), path.name)
+        if place.is_relative_to(_PROCESSES):
+            raise OSError(errno.EINVAL, "it stands for an open file, and has no name", str(path))
+        if not place.is_symlink():
+            if place.is_dir():
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+            if place.exists() and not place.is_file():
+                raise OSError(errno.EINVAL, "not a regular file", str(path))
+            return place
+        if os.geteuid() == 0 and place.lstat().st_uid != 0:
+            raise PermissionError(errno.EPERM, "a symbolic link of another user, which root does not follow", str(path))
+        path = place.parent / place.readlink()
+    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+
+
+def remove_leftovers(path: Path) -> None:
+    """Removes what killed processes have left of files that were to become `path`, where that was a day ago: a younger
+    one may be another process's, which still writes it. What cannot be removed stays."""
+    stem, ended_s = _stem(path), time.time() - LEFT_S
+    with suppress(OSError):
+        for file in path.parent.iterdir():
+            if file.name.startswith(stem) and _HEX.fullmatch(file.name, len(stem)):
+                with suppress(OSError):
+                    if file.lstat().st_mtime < ended_s:
+                        file.unlink()
+
+
+def replace_file(path: Path, data: bytes, mode: int) -> None:
+    """Puts a file with that content in the place of the one that `path` leads to, on disk: a reader sees the old or the
+    new file. It has the owner that `_owner_for` says. OSError."""
+    path = replaceable(path)
+    owner = _owner_for(path)
+    remove_leftovers(path)
+    with whole_file(path, mode) as stream:
+        os.fchmod(stream.fileno(), mode)  # whatever the umask is
+        if owner is not None and owner != (os.geteuid(), os.getegid()):
+            os.fchown(stream.fileno(), *owner)
+        stream.write(data)
     sync_file(path.parent)
 
 
@@ -86,7 +137,7 @@ def owner_of(path: Path) -> tuple[int, int] | None:
     return found.st_uid, found.st_gid
 
 
-def owner_for(path: Path) -> tuple[int, int] | None:
+def _owner_for(path: Path) -> tuple[int, int] | None:
     """User and group for what `replace_file` puts in the place of `path`: those of the file that is there, so that a
     node which runs as another user can still read it. A new file of root's gets those of its directory, for the same
     reason; nobody else may give a file away."""

@@ -1,10 +1,23 @@
 """Text files that people edit: the text of one, or one line that says why it cannot be read; and the part of a document
 that a program writes."""
 
+import errno
+import os
+import stat
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from holdfast.errors import ConfigError
+
+
+def read_regular(path: Path, bytes_max: int) -> tuple[bytes, int]:
+    """What a file begins with, at most one byte more than `bytes_max`; and the mode of the file that was read, since
+    another may have its name by then. OSError, also for what is no regular file: a pipe may have no writer."""
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as stream:
+        found = os.fstat(stream.fileno())
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(errno.EINVAL, "no regular file", str(path))
+        return stream.read(bytes_max + 1), stat.S_IMODE(found.st_mode)
 
 
 def read_text(where: str, file: str, bytes_max: int) -> str:

@@ -7,6 +7,7 @@ import pytest
 from client.fake_broker import FakeBroker
 from holdfast.amqp.wire.performatives import Rejected
 from holdfast.client import Connection
+from holdfast.client.link import CLOSE_LIMIT_S
 from support.eventually import eventually_async
 
 RECEIVERS = 50
@@ -64,3 +65,28 @@ async def test_an_error_keeps_no_link_from_its_end(broker: FakeBroker, connectio
         await asyncio.wait_for(connection.close(), 10)
     assert broker.bodies("other") == [b"good"] and broker.accepts == 1
     assert [entry.count for entry in broker.queue("from").entries] == [0]
+
+
+@pytest.mark.parametrize("browse", [True, False])
+async def test_two_that_close_a_receiver_at_once_wait_for_one_answer(
+    broker: FakeBroker, connection: Connection, browse: bool
+) -> None:
+    """As a generator that is given up does, while its connection closes: one would wait to the limit."""
+    receiver = await connection.receiver("q", browse=browse)
+    began = asyncio.get_running_loop().time()
+    await asyncio.gather(receiver.close(), receiver.close(), connection.close())
+    assert asyncio.get_running_loop().time() - began < CLOSE_LIMIT_S / 2
+    assert receiver.is_over()
+
+
+async def test_who_is_cancelled_while_it_closes_a_link_cancels_no_other(
+    broker: FakeBroker, connection: Connection
+) -> None:
+    receiver = await connection.receiver("q", browse=True)
+    broker.connections[0].transport.pause_reading()
+    closing = [asyncio.ensure_future(receiver.close()) for _ in range(2)]
+    await asyncio.sleep(0)
+    closing[0].cancel()
+    done, _ = await asyncio.wait(closing, timeout=CLOSE_LIMIT_S / 2)
+    assert len(done) == 2 and closing[0].cancelled() and closing[1].exception() is None
+    broker.connections[0].transport.resume_reading()

@@ -1,7 +1,6 @@
 """Messages as lines of JSON: what is printed is sent as the same message, whatever is in it."""
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -328,31 +327,3 @@ async def test_messages_are_exported_and_stay(node: NodeProcess, tmp_path: Path)
     dead = await run_holdfast("dead-letters", "export", "--url", node.url)
     assert dead.code == 0, dead.stderr
     assert json.loads(dead.stdout)["annotations"]["x-opt-dead-letter-from"] == "flights"
-
-
-async def test_an_export_that_cannot_be_is_said_in_a_line_and_leaves_no_file(node: NodeProcess, tmp_path: Path) -> None:
-    ended = await run_holdfast("messages", "export", "none", str(tmp_path / "f"), "--url", node.url)
-    assert ended.code == 1 and ended.stderr.startswith("holdfast messages export: ") and not (tmp_path / "f").exists()
-    ended = await run_holdfast("messages", "export", "none", str(tmp_path / "no" / "f"), "--url", node.url)
-    assert ended.code == 1 and "f cannot be written (No such file or directory)" in ended.stderr
-    async with await connect(node.url) as connection:
-        await (await connection.sender("q")).send(b"x")
-    ended = await run_holdfast("messages", "export", "q", str(tmp_path / "f"), "--selector", "a >", "--url", node.url)
-    assert ended.code == 1 and files_in(tmp_path) == []
-    os.mkfifo(tmp_path / "pipe")
-    ended = await run_holdfast("messages", "export", "q", str(tmp_path / "pipe"), "--url", node.url)
-    assert ended.code == 1 and "pipe cannot be written (not a regular file); give another FILE" in ended.stderr
-    assert (tmp_path / "pipe").is_fifo() and files_in(tmp_path) == []
-
-
-async def test_an_export_replaces_a_file_that_is_there_if_it_succeeds(node: NodeProcess, tmp_path: Path) -> None:
-    async with await connect(node.url) as connection:
-        await (await connection.sender("q")).send(b"x")
-    file, link = tmp_path / "f", tmp_path / "link"
-    file.write_text("before")
-    link.symlink_to(file)
-    run = ("messages", "export", "q", str(link), "--url", node.url)
-    assert (await run_holdfast(*run, "--selector", "a >")).code == 1 and file.read_text() == "before"
-    assert (await run_holdfast(*run)).code == 0
-    assert json.loads(file.read_text())["body"] == "x"
-    assert link.is_symlink() and sorted(files_in(tmp_path)) == ["f", "link"]

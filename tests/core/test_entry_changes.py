@@ -243,6 +243,29 @@ def test_what_cannot_be_moved(queue: str, to: Any, status: int) -> None:
     assert node.queue(queue).messages == 1
 
 
+def test_a_refusal_says_whether_the_fault_is_the_message_s_own() -> None:
+    """A client goes on with the next message, or not."""
+    rig, _, client = world(
+        QueueConfig(name="work"), QueueConfig(name="full", messages_max=1), QueueConfig(name="small", bytes_max=1_000)
+    )
+    fill(rig, client, 2)
+    fill(rig, client, 1, "full")
+    sender = client.sender("work")
+    rig.settle()
+    client.send(sender, body(2_000))
+    rig.settle()
+    large = named(client, "work", 3)
+    change(client, "COPY", "work", 1, to="small")
+    assert client.manage("MOVE", "entry", "work", **large, to="full")[:2] == (409, {})
+    status, told, text = client.manage("MOVE", "entry", "work", **large, to="small")
+    assert (status, told) == (409, {"sequence": 3})
+    assert text.startswith("message 3 of queue 'work' has ") and "takes more than 1000 only while it is empty" in text
+    done(client, "PURGE", "queue", "small")
+    assert change(client, "MOVE", "work", 3, to="small")["sequence"] == 2
+    assert client.manage("MOVE", "entry", "work", **named(client, "work", 2), to="small")[:2] == (409, {})
+    assert client.manage("DELETE", "entry", "work", **large)[:2] == (404, {"sequence": 3})
+
+
 @pytest.mark.parametrize("operation", ["DELETE", "MOVE", "REQUEUE"])
 @pytest.mark.parametrize("beside", [False, True])
 def test_a_refused_commit_has_it_where_it_was(operation: str, beside: bool) -> None:

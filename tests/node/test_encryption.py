@@ -1,5 +1,6 @@
 """TLS of one connection, joined side to side without sockets; and the contexts that certificates make."""
 
+import os
 import ssl
 from pathlib import Path
 from random import Random
@@ -7,7 +8,7 @@ from random import Random
 import pytest
 
 from holdfast.errors import ConfigError
-from holdfast.node.network import certificates, encryption
+from holdfast.node.network import certificates, encryption, revocation
 from holdfast.node.network.certificates import Certificates
 from holdfast.node.network.encryption import Encryption, name_of
 from holdfast.node.tls import TlsFiles
@@ -332,6 +333,10 @@ def test_sessions_that_openssl_keeps_are_bounded(monkeypatch: pytest.MonkeyPatch
         ("a key with a password", "cannot be used"),
         ("no authorities", "tls ca_file {0}/none.pem cannot be used (No such file or directory)"),
         ("authorities that are none", "tls ca_file {0}/junk.pem cannot be used (no certificate or crl found)"),
+        ("a large key", "tls key_file {0}/large cannot be used (it has more than 4194304 bytes); expected a smaller"),
+        ("a pipe as key", "tls key_file {0}/pipe cannot be used (no regular file)"),
+        ("a pipe of authorities", "tls ca_file {0}/pipe cannot be used (no regular file)"),
+        ("a pipe of what is revoked", "tls crl_file {0}/pipe cannot be used (no regular file)"),
     ],
 )
 def test_files_that_cannot_be_used_are_told_in_one_line(broken: str, complaint: str, tmp_path: Path) -> None:
@@ -340,7 +345,10 @@ def test_files_that_cannot_be_used_are_told_in_one_line(broken: str, complaint: 
     node, none, junk = of_node(), tmp_path / "none.pem", tmp_path / "junk.pem"
     junk.write_text("this is not PEM\n")
     (tmp_path / "other.key").write_bytes(of_client("ann").key.read_bytes())
-    locked = tmp_path / "locked.key"
+    locked, large, pipe = tmp_path / "locked.key", tmp_path / "large", tmp_path / "pipe"
+    with large.open("wb") as stream:
+        stream.truncate(revocation.FILE_BYTES_MAX + 1)  # it takes no room on the disk
+    os.mkfifo(pipe)
     subprocess.run(["openssl", "ec", "-in", node.key, "-aes128", "-passout", "pass:secret", "-out", locked],
                    check=True, capture_output=True)  # fmt: skip
     given: dict[str, object] = {
@@ -350,6 +358,10 @@ def test_files_that_cannot_be_used_are_told_in_one_line(broken: str, complaint: 
         "not PEM": {"certificate": junk},
         "a key with a password": {"key": locked},
         "no authorities": {"authorities": none, "client_certificates": "optional"},
+        "a large key": {"key": large},
+        "a pipe as key": {"key": pipe},
+        "a pipe of authorities": {"authorities": pipe, "client_certificates": "optional"},
+        "a pipe of what is revoked": {"revoked": pipe},
         "authorities that are none": {"authorities": junk, "client_certificates": "optional"},
     }[broken]  # type: ignore[assignment]
     with pytest.raises(ConfigError) as raised:

@@ -17,6 +17,7 @@ from holdfast.fleet import authority as ca
 from holdfast.fleet.authority import Authority, Revoked, read_request
 from holdfast.names import HostPort
 from holdfast.node.network import revocation
+from holdfast.node.network.certificates import Certificates
 from holdfast.node.network.revocation import Issued, issued, read_revoked
 from holdfast.node.tls import TlsFiles
 from holdfast.settings.neighbours import NeighbourConfig
@@ -99,6 +100,15 @@ def test_a_file_is_bounded(authority: Authority, tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(revocation, "FILE_BYTES_MAX", file.stat().st_size - 1)
     with pytest.raises(ConfigError, match="it has more than"):
         read_revoked(file)
+
+
+def test_authorities_that_are_in_the_same_file_are_seen_to_change(authority: Authority, tmp_path: Path) -> None:
+    other = Authority(*ca.new_authority(time.time()))
+    file = tmp_path / "both.pem"
+    file.write_text(authority.pem + revocations(authority, [5]))
+    certificates = Certificates(TlsFiles(authorities=file, revoked=file), serves=False, dials=True)
+    file.write_text(authority.pem + other.pem + revocations(authority, [5]))
+    assert certificates.have_changed()
 
 
 class Node:

@@ -146,6 +146,9 @@ async def test_what_runs_is_named_and_mistakes_are_one_line(tmp_path: Path) -> N
         code, _, complaint = await store(children, "backup", tmp_path / "data", tmp_path / "taken")
         assert code == 2
         assert complaint.startswith(f"holdfast store backup: {tmp_path}/taken exists already; choose another name")
+        (tmp_path / "loop").symlink_to("loop")
+        code, _, complaint = await store(children, "backup", tmp_path / "data", tmp_path / "loop" / "copy")
+        assert code == 2 and complaint.endswith(f"there is no directory {tmp_path}/loop; choose one that exists\n")
         assert await node.stop() == 0
         code, said, _ = await store(children, "compact", tmp_path / "data")
         assert code == 0 and said.count("\n") == 1 and "bytes on disk before" in said

@@ -196,7 +196,14 @@ def test_what_is_no_regular_file_is_refused_and_holds_nobody_up(tmp_path: Path) 
     """A pipe that nobody writes to would be waited for."""
     pipe = tmp_path / "users.json"
     os.mkfifo(pipe, 0o600)
-    for path, told in ((pipe, "is no regular file"), (tmp_path, "cannot be read (Is a directory)")):
+    (tmp_path / "loop").symlink_to("loop")
+    with users_file.changing(tmp_path / "loop"):
+        pass
+    for path, told in (
+        (pipe, "cannot be read (no regular file)"),
+        (tmp_path, "cannot be read (Is a directory)"),
+        (tmp_path / "loop", "cannot be read (Too many levels of symbolic links)"),
+    ):
         with pytest.raises(ConfigError, match=re.escape(told)):
             users_file.read(path)
 

@@ -54,7 +54,7 @@ from holdfast.amqp.wire.types import (
 from holdfast.client import Header, Message, Properties
 from holdfast.client.messages.typed_json import typed_body
 from holdfast.errors import ConfigError, HoldfastError, StorageError
-from pyspark_holdfast import dead_letters, rows, whole_files
+from pyspark_holdfast import dead_letters, rows
 from pyspark_holdfast.bus import Entry
 from pyspark_holdfast.columns import FIELDS
 from pyspark_holdfast.dead_letters import DeadLetterTable
@@ -257,7 +257,8 @@ def test_a_dead_letter_that_no_table_holds_is_a_file_beside_it(tmp_path: Path, m
     """On disk before the row that names it; readers of the table pass over it."""
     synced: list[str] = []
     monkeypatch.setattr(dead_letters, "PAYLOAD_BYTES_MAX", 10)
-    monkeypatch.setattr(whole_files, "sync_file", lambda path: synced.append(path.read_bytes()[:1].hex()))
+    monkeypatch.setattr(dead_letters, "sync_directories", lambda lowest, count: None)
+    monkeypatch.setattr("os.fsync", lambda file: synced.append(Path(f"/proc/self/fd/{file}").read_bytes()[:1].hex()))
     table = DeadLetterTable(tmp_path, "q", "u-1")
     for payload in (b"\x01" * 10, b"\x02" * 11):
         for _ in range(2):

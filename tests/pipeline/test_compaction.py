@@ -1,6 +1,7 @@
 """Small files put together: the same rows, whatever dies and whoever reads or writes meanwhile."""
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -157,8 +158,8 @@ def test_types_that_would_change_are_refused(table: Table, kinds: str) -> None:
 def test_it_may_die_at_any_step(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(20):
         table.put(2, part=f"own={number % 3}")
-    sync, steps = compaction.sync_file, [0]
-    rename: Callable[..., Path] = Path.rename
+    sync, steps = os.fsync, [0]
+    replace: Callable[..., Path] = Path.replace
 
     def dying(at: int, real: Callable[..., Any]) -> Callable[..., Any]:
         def step(*arguments: Any) -> Any:
@@ -172,8 +173,8 @@ def test_it_may_die_at_any_step(table: Table, monkeypatch: pytest.MonkeyPatch) -
     for at in range(1, 100):
         steps[0] = 0
         with monkeypatch.context() as patch:
-            patch.setattr(compaction, "sync_file", dying(at, sync))
-            patch.setattr(Path, "rename", dying(at, rename))
+            patch.setattr(os, "fsync", dying(at, sync))
+            patch.setattr(Path, "replace", dying(at, replace))
             try:
                 done = compact(table.out)
                 break
@@ -201,27 +202,27 @@ def test_files_and_their_record_are_on_disk_before_the_log_names_them(
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done: list[str] = []
-    sync, rename = compaction.sync_file, Path.rename
+    sync, replace = compaction.sync_file, Path.replace
 
     def synced(place: Path) -> None:
         done.append(f"sync {place.relative_to(table.out)}")
         sync(place)
 
-    def renamed(path: Path, target: Path) -> Path:
-        done.append(f"rename {target.relative_to(table.out)}")
-        return rename(path, target)
+    def replaced(path: Path, target: Path) -> Path:
+        done.append(f"replace {target.relative_to(table.out)}")
+        return replace(path, target)
 
     for number in range(20):
         table.put(1, part=f"own={number % 2}")
     monkeypatch.setattr(compaction, "sync_file", synced)
-    monkeypatch.setattr(Path, "rename", renamed)
+    monkeypatch.setattr(Path, "replace", replaced)
     compact(table.out)
-    log = done.index("rename _spark_metadata/19.compact")
+    log = done.index("replace _spark_metadata/19.compact")
     new = [str(file.relative_to(table.out)) for file in SinkLog(table.out).files()]
     assert len(new) == 2
     for place in (*new, "own=0", "own=1", compaction.RECORDS, "_spark_metadata"):
         assert done.index(f"sync {place}") < log
-    record = next(number for number, step in enumerate(done) if step.startswith(f"rename {compaction.RECORDS}"))
+    record = next(number for number, step in enumerate(done) if step.startswith(f"replace {compaction.RECORDS}"))
     assert record < min(done.index(f"sync {place}") for place in new)
     assert done[log + 1 :] == ["sync _spark_metadata"]
 

@@ -1,6 +1,7 @@
 """The work of a task of the sink, at a real node and without Spark: each row once, in order, whatever is sent again."""
 
 import asyncio
+import gc
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
@@ -61,7 +62,11 @@ def failing(*batches: "RecordBatch") -> Iterator["RecordBatch"]:
 async def test_rows_are_messages_in_their_order(start_node: StartNode) -> None:
     node = await start_node("hub")
     rows = batch(1, 3_000, subject="s", application_properties={"delay": 5})
+    thresholds = gc.get_threshold()
+    gc.set_threshold(701, 11, 12)
     assert await send(options_of(node), iter([rows, batch(3_001, 3_010)])) == {"q": 3_010}
+    assert gc.get_threshold() == (701, 11, 12), "the worker is also for others"
+    gc.set_threshold(*thresholds)
     assert await bodies(node) == list(range(1, 3_011))
     async with await connect(node.url) as connection:
         receiver = await connection.receiver("q", start_sequence=1, end_sequence=2)

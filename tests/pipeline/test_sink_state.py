@@ -1,6 +1,7 @@
 """What the sink keeps in a query's checkpoint: where numbers begin, through crashes at any of its writes."""
 
 import json
+import os
 import re
 import shutil
 from pathlib import Path
@@ -12,7 +13,7 @@ pytest.importorskip("pyspark")
 from holdfast.broker.stored.producers import NAME_BYTES_MAX
 from holdfast.errors import ConfigError, StorageError
 from pyspark_holdfast import checkpoint as checkpoint_module
-from pyspark_holdfast import sink_state, whole_files
+from pyspark_holdfast import sink_state
 from pyspark_holdfast.sending import producer_name
 from pyspark_holdfast.sink_options import PRODUCER_BYTES_MAX, parse_sink_options
 from pyspark_holdfast.sink_state import DIRECTORY, Sent, SinkState
@@ -119,16 +120,17 @@ def test_both_files_are_on_disk_before_they_have_their_names(tmp_path: Path, mon
     """A name without its content would be a torn checkpoint; a name that is lost, a batch that is sent twice. And what
     Spark has planned is there before: a batch that is planned anew would have other rows under the same numbers."""
     place, done = checkpoint(tmp_path), []
-    rename = Path.rename
+    replace = Path.replace
 
     def sync(path: Path, count: int = 1) -> None:
         path.stat()
         done.append(f"sync {path.relative_to(tmp_path)}")
 
-    for module in (sink_state, whole_files, checkpoint_module):
+    for module in (sink_state, checkpoint_module):
         monkeypatch.setattr(module, "sync_file", sync)
+    monkeypatch.setattr(os, "fsync", lambda file: sync(Path(f"/proc/self/fd/{file}").readlink()))
     monkeypatch.setattr(checkpoint_module, "sync_directories", sync)
-    monkeypatch.setattr(Path, "rename", lambda old, new: (done.append(f"to {new.name}"), rename(old, new))[1])
+    monkeypatch.setattr(Path, "replace", lambda old, new: (done.append(f"to {new.name}"), replace(old, new))[1])
     state = SinkState(place, None)
     plan = state.plan()
     state.begin(0)

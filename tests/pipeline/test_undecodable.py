@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -17,7 +17,7 @@ from holdfast.amqp.message.message import Message
 from holdfast.client import connect
 from holdfast.client.messages import payload as cutting
 from holdfast.client.messages.payload import Cut
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, StorageError
 from pyspark_holdfast.bus import Entry
 from pyspark_holdfast.dead_letters import DeadLetterTable
 from pyspark_holdfast.node_bus import NodeBus
@@ -126,3 +126,16 @@ def test_all_directories_that_a_dead_letter_may_have_made_are_synced(
     synced.clear()
     table.put(Entry(8, 0, Message()), b"payload", "why")
     assert tmp_path / "a" / "b" / "c" in synced and tmp_path not in synced
+
+
+def test_a_dead_letter_that_breaks_off_leaves_no_part_of_it(tmp_path: Path) -> None:
+    """Each attempt of the task would leave another."""
+
+    def payload() -> Iterator[bytes]:
+        yield bytes(100_000)
+        raise StorageError("the node is gone")
+
+    for _ in range(2):
+        with pytest.raises(StorageError, match="the node is gone"):
+            DeadLetterTable(tmp_path, "q", "u-1").put(Entry(1, None, None), payload(), "too large")
+    assert list(tmp_path.iterdir()) == []

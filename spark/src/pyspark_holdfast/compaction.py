@@ -16,12 +16,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from holdfast.durable import sync_file
+from holdfast.durable import sync_file, whole_file
 from holdfast.errors import ConfigError, StorageError
 from holdfast.units import MIB
 from pyspark_holdfast.checkpoint import SinkLog
 from pyspark_holdfast.parquet_files import int96_columns, opened
-from pyspark_holdfast.whole_files import whole_file
 
 RECORDS: Final = "_holdfast_compacted"
 """The directory inside a table where records are."""
@@ -195,6 +194,6 @@ def _delete_replaced(out: Path, sink: SinkLog, keep_s: float) -> int:
 
 def _write(file: Path, text: str) -> None:
     """Whole or not at all, and on disk with its name."""
-    with whole_file(file) as part:
-        part.write_text(text, encoding="utf-8")
+    with whole_file(file) as out:
+        out.write(text.encode())
     sync_file(file.parent)

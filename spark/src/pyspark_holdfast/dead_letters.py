@@ -7,12 +7,11 @@ checkpoint prove the batch, and the node let the message go.
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
-from holdfast.durable import sync_directories
+from holdfast.durable import sync_directories, whole_file
 from holdfast.errors import StorageError
 from pyspark_holdfast.bus import LARGE_BYTES, Entry
-from pyspark_holdfast.whole_files import whole_file
 
 COLUMNS: Final = "address string, queue_uuid string, sequence bigint, enqueued timestamp, reason string, payload binary"
 """The table's schema in Spark's own words. `payload` is the whole message, as it came; null of one that is in a file of
@@ -39,11 +38,11 @@ class DeadLetterTable:
                 told = payload if isinstance(payload, bytes) and len(payload) <= PAYLOAD_BYTES_MAX else None
                 if told is None:
                     whole = self._path / f"_{file.stem}.message"
-                    with whole_file(whole) as part, part.open("wb") as out:
+                    with whole_file(whole) as out:
                         out.writelines([payload] if isinstance(payload, bytes) else payload)
                     reason = f"{reason}; the message is the file {whole.name}"
-                with whole_file(file) as part:
-                    self._write(part, entry, told, reason)
+                with whole_file(file) as out:
+                    self._write(out, entry, told, reason)
             # The names too, of all directories that may be new: whoever wrote them may have died before.
             sync_directories(self._path, 1 if self._has_synced_names else None)
             self._has_synced_names = True
@@ -53,7 +52,7 @@ class DeadLetterTable:
                 f"written ({error.strerror or error})"
             ) from error
 
-    def _write(self, part: Path, entry: Entry, payload: bytes | None, reason: str) -> None:
+    def _write(self, out: BinaryIO, entry: Entry, payload: bytes | None, reason: str) -> None:
         import pyarrow as pa
         import pyarrow.parquet as parquet
 
@@ -66,4 +65,4 @@ class DeadLetterTable:
             "reason": pa.array([reason], pa.string()),
             "payload": pa.array([payload], pa.binary()),
         }
-        parquet.write_table(pa.table(row), str(part))
+        parquet.write_table(pa.table(row), out)

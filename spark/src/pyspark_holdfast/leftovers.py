@@ -11,10 +11,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
-from holdfast.durable import sync_file
+from holdfast.durable import sync_file, whole_file
 from holdfast.errors import ConfigError, StorageError
 from pyspark_holdfast.offsets import Offset, Part, part_between, part_of
-from pyspark_holdfast.whole_files import whole_file
 
 DIRECTORY: Final = "holdfast-left"
 
@@ -72,8 +71,8 @@ class Leftovers:
             self._directory.mkdir(parents=True, exist_ok=True)
             for key, part in parts.items():
                 told = {"sub": self._subscription, "key": key, "part": part.json()}
-                with whole_file(self._file(batch, key)) as new:
-                    new.write_text(json.dumps(told), encoding="utf-8")
+                with whole_file(self._file(batch, key)) as out:
+                    out.write(json.dumps(told).encode())
             sync_file(self._directory)
             sync_file(self._checkpoint)
         except OSError as error:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from pyspark.sql.datasource import InputPartition
 
-from holdfast.collecting import collect_rarely
+from holdfast.collecting import collecting_rarely
 from pyspark_holdfast.bus import Bus, Entry, Node, QueueMadeAnew
 from pyspark_holdfast.options import SourceOptions, parse_options
 from pyspark_holdfast.ranges import NodeTask, QueueRange
@@ -42,10 +42,8 @@ class Reading:
         assert isinstance(task, NodeTask)
         if not task.ranges:
             return
-        collect_rarely()
         options = self.options
-        node = self._source.node(options.at(options.urls[task.url]))
-        try:
+        with collecting_rarely(), closing(self._source.node(options.at(options.urls[task.url]))) as node:
             for wanted in task.ranges:
                 table = None
                 if options.dead_letter_path is not None:
@@ -62,8 +60,6 @@ class Reading:
                 if wanted.lease is None:
                     _check_same(bus, wanted)
                 gaps.tell(bus, fail_on_data_loss=options.fail_on_data_loss)
-        finally:
-            node.close()
 
 
 def _check_same(bus: Bus, read: QueueRange) -> None:

@@ -20,7 +20,7 @@ from holdfast.client import Connection, Message, Outcome, Rejected, Sender, conn
 from holdfast.client.errors import ConnectionFailed, LinkError, LinkStolen
 from holdfast.client.outcomes import is_not_taken
 from holdfast.client.verbs.running import STALLED_S, STALLS, Progress, in_thread, telling_stalls
-from holdfast.collecting import collect_rarely
+from holdfast.collecting import collecting_rarely
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.lines import say
 from pyspark_holdfast.outgoing import counting, message_of_row
@@ -71,9 +71,9 @@ def send_partition(
     `first`: the number of the first row for each address, 1 of those that are not there. `knows`: rows may have been
     sent before, so the node must know the numbers below. Raises HoldfastError, in one line.
     """
-    collect_rarely()
     task = _Task(options, producer_name(producer, partition), partition, first, knows=knows)
-    return asyncio.run(task.run(batches))
+    with collecting_rarely():
+        return asyncio.run(task.run(batches))
 
 
 def check_numbers(options: SinkOptions, producer: str, numbers: Numbers) -> None:

@@ -10,10 +10,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from holdfast.durable import sync_file
+from holdfast.durable import sync_file, whole_file
 from holdfast.errors import ConfigError, StorageError
 from pyspark_holdfast.checkpoint import batches_in, query_id, sync_plan
-from pyspark_holdfast.whole_files import whole_file
 
 DIRECTORY: Final = "holdfast-sink"
 ID_CHARS: Final = 8
@@ -125,8 +124,8 @@ class SinkState:
         """Whole or not at all."""
         try:
             self._directory.mkdir(parents=True, exist_ok=True)
-            with whole_file(file) as part:
-                part.write_text(json.dumps(told), encoding="utf-8")
+            with whole_file(file) as out:
+                out.write(json.dumps(told).encode())
             sync_file(self._directory)
             sync_file(self._checkpoint)
         except OSError as error:

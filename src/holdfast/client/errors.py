@@ -4,6 +4,9 @@ Rules of this file: all are HoldfastErrors; outcomes of single messages are valu
 No text here may hold a password.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 from holdfast.errors import ConfigError, HoldfastError, RemoteProtocolError
 
 
@@ -110,12 +113,14 @@ class UndecodableMessage(ClientError, RemoteProtocolError):
 
 
 class ManagementError(ClientError):
-    """The node answered a `$management` request with an error: its status `code` and `description`."""
+    """The node answered a `$management` request with an error: its status `code`, its `description`, and the answer's
+    `body`, which is empty with most errors."""
 
-    def __init__(self, request: str, code: int, description: str) -> None:
+    def __init__(self, request: str, code: int, description: str, body: Mapping[str, Any] | None = None) -> None:
         super().__init__(f"{request}: {code} {description}")
         self.code = code
         self.description = description
+        self.body = body or {}
 
 
 def unreadable(path: object, error: OSError) -> ConfigError:

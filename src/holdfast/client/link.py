@@ -275,19 +275,18 @@ class ClientLink(LinkHandler):
         raise AssertionError("each kind of link has its own")
 
     async def _detach(self) -> None:
-        """Detaches, and waits at most CLOSE_LIMIT_S for the answer; then, or if cancelled, the link has ended."""
+        """Detaches, and waits at most CLOSE_LIMIT_S for the answer, for which others may wait too; then, or if
+        cancelled, the link has ended."""
         if self.failure is not None:
             return
         try:
             live = [link for link in self._engine_links() if not link.detached]
-            if live:
+            if self._gone is None and live:
                 self._gone = self._loop.create_future()
                 for link in live:
                     link.detach(closed=self._closes)
                 self._connection.schedule()
-                async with asyncio.timeout(CLOSE_LIMIT_S):
-                    await self._gone
-        except TimeoutError:
-            pass
+            if self._gone is not None:
+                await asyncio.wait([self._gone], timeout=CLOSE_LIMIT_S)
         finally:
             self.fail(ConnectionEnded(f"{self._what}: closed"))

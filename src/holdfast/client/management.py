@@ -224,10 +224,11 @@ class Management(ClientLink):
     def _answered(request: _Request, answer: Message) -> None:
         told = answer.application_properties or {}
         code = told.get("statusCode")
+        body = answer.value if isinstance(answer.value, dict) else {}
         if not isinstance(code, int):
             request.future.set_exception(ManagementError(request.what, 500, "the answer has no statusCode"))
         elif 200 <= code < 300:
-            request.future.set_result(answer.value if isinstance(answer.value, dict) else {})
+            request.future.set_result(body)
         else:
             description = str(told.get("statusDescription") or "")
-            request.future.set_exception(ManagementError(request.what, code, description))
+            request.future.set_exception(ManagementError(request.what, code, description, body))

@@ -29,11 +29,13 @@ OVERHEAD: Final = 512
 
 
 class Unchangeable(Exception):
-    """The entry stays where it is, with the reason; `no_disk`: the disk does not work or has no room."""
+    """The entry stays where it is, with the reason; `no_disk`: the disk does not work or has no room. `is_own`: others
+    may be changed, and the text goes on from what names the entry."""
 
-    def __init__(self, text: str, *, no_disk: bool = False) -> None:
+    def __init__(self, text: str, *, no_disk: bool = False, is_own: bool = False) -> None:
         super().__init__(text)
         self.no_disk = no_disk
+        self.is_own = is_own
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -129,6 +131,10 @@ class EntryChanges:
             raise Unchangeable(f"queue {queue.name!r} is in memory")
         item = annotate.without_relayed(entry.unpack(value))
         if not queue.fits(item.size):
+            bytes_max = queue.config.bytes_max
+            if bytes_max is not None and item.size > bytes_max and queue.fits(1):
+                text = f"has {item.size} bytes; queue {queue.name!r} takes more than {bytes_max} only while it is empty"
+                raise Unchangeable(text, is_own=True)
             raise Unchangeable(f"queue {queue.name!r} is full")
         if self._disk.takes_nothing or not self._room.has(len(value) + OVERHEAD):
             raise Unchangeable("the node's disk has no room", no_disk=True)

@@ -3,22 +3,21 @@
 Rules of this file: a reader sees the old content or the new one; a change is on disk when the call returns.
 """
 
-import os
-import stat
 from pathlib import Path
 from typing import Final
 
-from holdfast.durable import owner_for, replace_file
+from holdfast.durable import replace_file
 from holdfast.errors import ConfigError
+from holdfast.text_files import read_regular
 
 PRIVATE: Final = 0o600
 PUBLIC: Final = 0o644
 
 
 def write(path: Path, data: bytes, mode: int = PUBLIC) -> None:
-    """Replaces `path` by a file with this content, which a node that runs as a different user can still read (as
-    `owner_for` says). Raises OSError."""
-    replace_file(path, data, mode, owner_for(path))
+    """Replaces `path` by a file with this content, which a node that runs as a different user can still read. Raises
+    OSError."""
+    replace_file(path, data, mode)
 
 
 def read(path: Path, what: str, bytes_max: int) -> bytes:
@@ -35,16 +34,10 @@ def read_private(path: Path, what: str, bytes_max: int) -> bytes:
 
 
 def _read(path: Path, what: str, bytes_max: int) -> tuple[bytes, int]:
-    """The content, and the mode of the open file, since another file may have its name by then."""
     try:
-        # A pipe without a writer would hold us up.
-        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as stream:
-            found = os.fstat(stream.fileno())
-            if not stat.S_ISREG(found.st_mode):
-                raise ConfigError(f"{path}: {what} cannot be read (no regular file); expected a readable file")
-            data = stream.read(bytes_max + 1)
+        data, mode = read_regular(path, bytes_max)
     except OSError as error:
         raise ConfigError(f"{path}: {what} cannot be read ({error.strerror}); expected a readable file") from None
     if len(data) > bytes_max:
         raise ConfigError(f"{path}: {what} has more than {bytes_max} bytes; expected a smaller file")
-    return data, stat.S_IMODE(found.st_mode)
+    return data, mode

@@ -5,7 +5,6 @@ has, says so once, and tries again. While the node runs, the file is read in thr
 """
 
 import os
-import stat
 from asyncio import AbstractEventLoop
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from holdfast.engine.events import DriverWarned, Event, UsersChanged
 from holdfast.errors import ConfigError
 from holdfast.node.watching import Watch
 from holdfast.peers.user_list import BYTES_MAX, SEED_BYTES, UserList, parse, render
+from holdfast.text_files import read_regular
 
 LOOK_S: Final = 2.0
 """How often a node looks whether the file has changed."""
@@ -31,16 +31,11 @@ def read(path: Path) -> UserList:
     """What the file has; ConfigError that names it where it cannot be read, is no such file, or may be read by others
     than its owner."""
     try:
-        # A pipe without a writer would hold the node up.
-        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as stream:
-            found = os.fstat(stream.fileno())
-            if not stat.S_ISREG(found.st_mode):
-                raise ConfigError(f"users_file {str(path)!r} is no regular file; make it with `holdfast user add`")
-            data = stream.read(BYTES_MAX + 1)
+        data, mode = read_regular(path, BYTES_MAX)
     except OSError as error:
         raise ConfigError(f"users_file {str(path)!r} cannot be read ({error.strerror}); give a readable file") from None
-    if stat.S_IMODE(found.st_mode) & 0o077:
-        text = f"users_file {str(path)!r} may be read by others (mode {stat.S_IMODE(found.st_mode):04o})"
+    if mode & 0o077:
+        text = f"users_file {str(path)!r} may be read by others (mode {mode:04o})"
         raise ConfigError(f"{text}; make it private: chmod 600")
     if len(data) > BYTES_MAX:
         raise ConfigError(f"users_file {str(path)!r} has more than {BYTES_MAX} bytes; remove users")
@@ -55,16 +50,15 @@ def read(path: Path) -> UserList:
 @contextmanager
 def changing(path: Path) -> Iterator[None]:
     """Keeps other processes from changing a file of users in that directory meanwhile."""
-    with durable.changing(path.resolve().parent):
+    with durable.changing(Path(os.path.realpath(path)).parent):
         yield
 
 
 def write(path: Path, users: UserList) -> None:
     """Puts a file with these users in the place of the file: a reader sees the old or the new file, and only the owner
     may read it. A file without a seed is given one. OSError, ConfigError."""
-    path = path.resolve()
     text = render(users if users.seed else users._replace(seed=os.urandom(SEED_BYTES)))
-    durable.replace_file(path, text.encode(), _MODE, durable.owner_for(path))
+    durable.replace_file(path, text.encode(), _MODE)
 
 
 def _signature(path: Path) -> Signature | None:

@@ -1,9 +1,12 @@
 """`holdfast messages`, `holdfast dead-letters` and `holdfast queue update` against a node."""
 
 import json
+import re
+import time
 from pathlib import Path
 
 from holdfast.client import Message, Properties, connect
+from holdfast.client.link import CLOSE_LIMIT_S
 from holdfast.units import MIB
 from support.process import NodeProcess, run_holdfast
 
@@ -95,6 +98,14 @@ async def test_a_refusal_that_concerns_all_messages_ends_the_command(node: NodeP
     assert ended.stderr == "holdfast messages move: w 2: queue 'small' is full\n"
 
 
+async def test_a_command_that_ends_at_a_refusal_ends_at_once(node: NodeProcess) -> None:
+    """And not when the node has been waited for: what it had read on for is closed once."""
+    await run(node, "send w --count 2000")
+    began = time.monotonic()
+    await run(node, "messages move w --selector TRUE --to w", code=1)
+    assert time.monotonic() - began < CLOSE_LIMIT_S
+
+
 async def test_a_large_message_keeps_no_other_from_being_copied(node: NodeProcess) -> None:
     await filled(node, "w", b"a")
     async with await connect(node.url) as connection:
@@ -105,6 +116,21 @@ async def test_a_large_message_keeps_no_other_from_being_copied(node: NodeProces
     assert ended.stderr == (
         "holdfast messages copy: message 2 of queue 'w' is large, and on disk once; move it, or read it and send it\n"
     )
+
+
+async def test_a_message_larger_than_the_target_keeps_no_other_from_being_moved(node: NodeProcess) -> None:
+    """Where the target is not empty it never fits; what is behind it may."""
+    await run(node, "queue create small --bytes-max 4000 --when-full refuse")
+    await filled(node, "w", b"a", b"b" * 5000, b"c", b"d" * 1980, b"e")
+    ended = await run_holdfast("messages", "move", "w", "--selector", "TRUE", "--to", "small", "--url", node.url)
+    assert (ended.code, ended.stdout) == (1, "w 1 moved to small\nw 3 moved to small\n")
+    large, full = ended.stderr.splitlines()
+    assert re.fullmatch(
+        r"holdfast messages move: message 2 of queue 'w' has \d+ bytes; "
+        "queue 'small' takes more than 4000 only while it is empty",
+        large,
+    )
+    assert full == "holdfast messages move: w 4: queue 'small' is full"
 
 
 async def test_dead_letters_go_back_to_their_queue(node: NodeProcess) -> None:

@@ -97,19 +97,14 @@ class Receiver(ReceivingLink, Listed):
     async def _stop(self) -> None:
         """Takes the credit back, and waits at most CLOSE_LIMIT_S for messages that are under way: one that the node
         sent and nobody released would count as a failed delivery."""
-        link = self._link
-        if link is None or not link.attached or link.detached or self._copy or not link.credit:
-            return
-        self._drained = self._loop.create_future()
-        link.grant(0, drain=True)
-        self._connection.schedule()
-        try:
-            async with asyncio.timeout(CLOSE_LIMIT_S):
-                await self._drained
-        except TimeoutError:
-            pass
-        finally:
-            self._drained = None
+        if self._drained is None:  # otherwise another close has asked
+            link = self._link
+            if link is None or not link.attached or link.detached or self._copy or not link.credit:
+                return
+            self._drained = self._loop.create_future()
+            link.grant(0, drain=True)
+            self._connection.schedule()
+        await asyncio.wait([self._drained], timeout=CLOSE_LIMIT_S)
 
     # ---------------------------------------------------------------------------------------- internals
 

@@ -6,7 +6,8 @@ its own sake, the command goes on with the next. If the queue, target, disk or r
 
 import argparse
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from functools import partial
 from typing import Any, Final
 
@@ -100,7 +101,7 @@ async def browsed(connection: Connection, args: argparse.Namespace) -> Receiver 
     )
 
 
-async def _sequences(connection: Connection, args: argparse.Namespace) -> AsyncIterator[int]:
+async def _sequences(connection: Connection, args: argparse.Namespace) -> AsyncGenerator[int, None]:
     """Those that were given, or of what was found, which is looked for bit by bit."""
     for sequence in args.sequences:
         yield sequence
@@ -120,7 +121,8 @@ async def _named(connection: Connection, queue: str, sequence: int) -> dict[str,
     answer = await _queried(connection, queue, {"after": sequence - 1, "count": 1})
     rows = [row for row in answer["entries"] if row["sequence"] == sequence]
     if not rows:
-        raise ManagementError(f"{ENTRY} {queue!r}", 404, f"no message {sequence} in queue {queue!r}")
+        text = f"no message {sequence} in queue {queue!r}"
+        raise ManagementError(f"{ENTRY} {queue!r}", 404, text, {"sequence": sequence})
     return {
         "queue_uuid": answer["queue_uuid"],
         "sequence": sequence,
@@ -157,27 +159,30 @@ async def _change(connection: Connection, args: argparse.Namespace) -> int:
     more = {"to": args.to} if args.action in ("move", "copy") else {}
     done = []
     try:
-        async for sequence in _sequences(connection, args):
-            try:
-                told = await _named(connection, args.queue, sequence)
-                answer = await connection.manage(args.action.upper(), ENTRY, args.queue, told | more)
-            except ManagementError as error:
-                code = 1
-                if _is_of(sequence, error):
-                    refused(args, error)
+        async with aclosing(_sequences(connection, args)) as sequences:  # else its reader would end with the connection
+            async for sequence in sequences:
+                try:
+                    told = await _named(connection, args.queue, sequence)
+                    answer = await connection.manage(args.action.upper(), ENTRY, args.queue, told | more)
+                except ManagementError as error:
+                    code = 1
+                    if _is_of(sequence, error):
+                        refused(args, error)
+                        continue
+                    complain(args, HoldfastError(f"{args.queue} {sequence}: {error.description or error}"))
+                    if args.action == "requeue" and error.code in (404, 409):  # each goes to a queue of its own
+                        continue
+                    break
+                except RequestInDoubt as error:
+                    complain(args, RequestInDoubt(f"{args.queue} {sequence}: {error}"))
+                    code = 1
                     continue
-                complain(args, HoldfastError(f"{args.queue} {sequence}: {error.description or error}"))
-                if args.action == "requeue" and error.code in (404, 409):  # each goes to a queue of its own
-                    continue
-                break
-            except RequestInDoubt as error:
-                complain(args, RequestInDoubt(f"{args.queue} {sequence}: {error}"))
-                code = 1
-                continue
-            done.append({"sequence": sequence, **{key: plain(value) for key, value in answer.items() if key == "to"}})
-            if not args.json:
-                to = f" to {plain(answer['to'])}" if "to" in answer else ""
-                say(f"{args.queue} {sequence} {DONE[args.action]}{to}")
+                done.append(
+                    {"sequence": sequence} | {key: plain(value) for key, value in answer.items() if key == "to"}
+                )
+                if not args.json:
+                    to = f" to {plain(answer['to'])}" if "to" in answer else ""
+                    say(f"{args.queue} {sequence} {DONE[args.action]}{to}")
     finally:  # what was done is told also where the connection fails before the last one
         if args.json:
             say(json_line(done))
@@ -185,6 +190,6 @@ async def _change(connection: Connection, args: argparse.Namespace) -> int:
 
 
 def _is_of(sequence: int, error: ManagementError) -> bool:
-    """Whether that message alone is refused: then the node names it. Otherwise it is the queue, the target, the disk or
-    the user's rights."""
-    return f"message {sequence} " in error.description
+    """Whether that message alone is refused. Otherwise it is the queue, the target, the disk or the user's rights. A
+    node of an earlier version says it in the text alone."""
+    return error.body.get("sequence") == sequence or f"message {sequence} " in error.description

@@ -1,18 +1,19 @@
 """`holdfast messages export`, `dead-letters export`: messages of a queue as lines of JSON, left where they are.
 
-Rules of this file: what was in the queue at the start, in its order, each once. A file that is named is complete and
-on disk, or as it was before.
+Rules of this file: what was in the queue at the start, in its order, each once. A file that is named is replaced when
+all is written, and on disk before the end is told.
 """
 
 import argparse
 import os
+import stat
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import Any, BinaryIO, Final
 
 from holdfast.client.connection import Connection
 from holdfast.client.errors import ManagementError, UndecodableMessage
@@ -20,56 +21,41 @@ from holdfast.client.verbs.entries import browsed
 from holdfast.client.verbs.printing import Output
 from holdfast.client.verbs.render import as_json
 from holdfast.client.verbs.running import Progress, complain, connect_as, in_thread, place_of, refused, run
-from holdfast.durable import beside, check_replaceable, sync_file
+from holdfast.durable import remove_leftovers, replaceable, sync_file, whole_file
 from holdfast.errors import HoldfastError
 from holdfast.lines import json_line, say
 
-Writes = Callable[[bytes], None]
+Writes = Callable[[bytes], Any]
 
 BATCH_MAX: Final = 250
 UNREADABLE_SHOWN_MAX: Final = 100
 
 
-class _File:
-    """The file at `path`, written beside it and put there by `finish`, in the place of one that is there; leaving the
-    block before that takes it away."""
-
-    def __init__(self, path: Path) -> None:
-        path = path.resolve()  # a link stays, and what it names is replaced
-        self._path = path
-        self._beside = beside(path)
-        try:
-            check_replaceable(path)
-            self._file = self._beside.open("xb")
-        except OSError as error:
-            raise self._unwritable(error) from None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._file.close()
-        self._beside.unlink(missing_ok=True)
-
-    def write(self, data: bytes) -> None:
-        try:
-            self._file.write(data)
-        except OSError as error:
-            raise self._unwritable(error) from None
-
-    def finish(self) -> None:
-        try:
-            self._file.flush()
-            os.fsync(self._file.fileno())
-            self._beside.replace(self._path)
-            sync_file(self._path.parent)
-        except OSError as error:
-            raise self._unwritable(error) from None
-
-    def _unwritable(self, error: OSError) -> HoldfastError:
-        return HoldfastError(f"{self._path} cannot be written ({error.strerror}); give another FILE")
+@contextmanager
+def replaced(path: Path) -> Iterator[BinaryIO]:
+    """What takes the place of the file that `path` leads to if the block ends without an exception; with the mode of
+    that file, and its owner where we may give it away."""
+    try:
+        place = replaceable(path)
+        before = place.stat() if place.exists() else None
+        mode = 0o666 if before is None else stat.S_IMODE(before.st_mode) & 0o777
+        remove_leftovers(place)
+        with whole_file(place, mode) as file:
+            if before is not None:
+                try:
+                    os.fchown(file.fileno(), before.st_uid, before.st_gid)
+                except PermissionError:
+                    mode &= ~stat.S_IRWXG  # of another group
+                os.fchmod(file.fileno(), mode)
+            yield file
+    except OSError as error:
+        text = f"{path} cannot be written ({error.strerror or error}); give another FILE, or - for standard output"
+        raise HoldfastError(text) from None
+    try:
+        sync_file(place.parent)
+    except OSError as error:
+        text = f"{path} is replaced, and a power loss may undo that ({error.strerror or error}); look at the disk"
+        raise HoldfastError(text) from None
 
 
 def export(args: argparse.Namespace) -> int:
@@ -89,9 +75,10 @@ async def _export(args: argparse.Namespace) -> int:
                 if to_output:
                     await _write_all(connection, args, Output().write, told, progress)
                 else:
-                    with _File(Path(args.file)) as file:
+                    with ExitStack() as stack:
+                        file = stack.enter_context(replaced(Path(args.file)))
                         await _write_all(connection, args, file.write, told, progress)
-                        await in_thread(file.finish)
+                        await in_thread(stack.close)  # syncing it may take long
     except ManagementError as error:
         return refused(args, error)
     except HoldfastError as error:

@@ -56,13 +56,13 @@ beginning, what is expected at the end."""
 
 
 class Refused(Exception):
-    """An operation fails with a status other than 2xx; it becomes an Answer."""
+    """An operation fails with a status other than 2xx; it becomes an Answer with that body."""
 
-    def __init__(self, status: int, description: str) -> None:
+    def __init__(self, status: int, description: str, body: dict[str, Any] | None = None) -> None:
         if len(description) > DESCRIPTION_MAX:  # it names what was asked for, in the words of who asked
             description = f"{description[:DESCRIPTION_HEAD]} … {description[DESCRIPTION_HEAD + 3 - DESCRIPTION_MAX :]}"
         super().__init__(description)
-        self.answer = Answer(status, description, {})
+        self.answer = Answer(status, description, body or {})
 
 
 def text_of(arguments: dict[str, Any], key: str, default: str | None = None) -> str:

@@ -1,8 +1,9 @@
 """The operations of `$management` about single messages of a queue (docs/management.md).
 
 Rules of this file: a change names the message by its queue's UUID, its sequence and its number of failed deliveries, so
-that only the message that was looked at is changed. A bounded part of a large message is shown. A refusal names the
-message (`message 17 of queue …`) if the fault is its own, so that a client knows whether others may be changed.
+that only the message that was looked at is changed. A bounded part of a large message is shown. A refusal has the
+message's `sequence` if the fault is its own, so that a client knows whether others may be changed; and names it
+(`message 17 of queue …`) for clients that know only that.
 """
 
 from collections.abc import Callable
@@ -169,7 +170,7 @@ class EntryOperations:
 
     def delete(self, host: str, name: str, arguments: dict[str, Any]) -> Answer:
         queue, sequence, value = self._unheld(host, name, arguments)
-        _changed(lambda: self._changes.delete(queue, sequence, value))
+        _changed(queue, sequence, lambda: self._changes.delete(queue, sequence, value))
         return Answer(200, "OK", {"deleted": Ulong(sequence)}, stored=True)
 
     def move(self, host: str, name: str, arguments: dict[str, Any]) -> Later:
@@ -181,21 +182,21 @@ class EntryOperations:
         queue, sequence, value = self._unheld(host, name, arguments)
         place = annotate.notes_of(entry.unpack(value)).get(DEAD_FROM)
         if queue.kind is not QueueKind.DEAD_LETTERS or not isinstance(place, str):
-            raise Refused(409, f"message {sequence} of queue {name!r} is no dead letter of a queue; use MOVE")
+            raise _own(409, sequence, f"message {sequence} of queue {name!r} is no dead letter of a queue; use MOVE")
         return self._move(queue, sequence, value, place)
 
     def copy(self, host: str, name: str, arguments: dict[str, Any]) -> Later:
-        _, sequence, value = self._unheld(host, name, arguments)
+        queue, sequence, value = self._unheld(host, name, arguments)
         if value[1] & entry.BLOB:
             text = f"message {sequence} of queue {name!r} is large, and on disk once; move it, or read it and send it"
-            raise Refused(409, text)
+            raise _own(409, sequence, text)
         found = self._resolved(host, text_of(arguments, "to"))
-        copied = _changed(lambda: self._changes.copy(value, found))
+        copied = _changed(queue, sequence, lambda: self._changes.copy(value, found))
         return self._later(Answer(200, "OK", {"to": text_of(arguments, "to"), "sequence": Ulong(copied)}))
 
     def _move(self, queue: Queue, sequence: int, value: bytes, to: str) -> Later:
         found = self._resolved(queue.host, to)
-        moved = _changed(lambda: self._changes.move(queue, sequence, value, found))
+        moved = _changed(queue, sequence, lambda: self._changes.move(queue, sequence, value, found))
         return self._later(Answer(200, "OK", {"to": to, "sequence": Ulong(moved)}))
 
     def _later(self, done: Answer) -> Later:
@@ -218,25 +219,32 @@ class EntryOperations:
         sequence = number_of(arguments, "sequence")
         value = queue.value(sequence) if 0 < sequence < queue.visible else None
         if value is None or queue.leaves(sequence):
-            raise Refused(404, f"no message {sequence} in queue {name!r}")
+            raise _own(404, sequence, f"no message {sequence} in queue {name!r}")
         return queue, sequence, value
 
     def _unheld(self, host: str, name: str, arguments: dict[str, Any]) -> tuple[Queue, int, bytes]:
         """As `_found`; 409 if a consumer holds it, or had it since it was looked at."""
         queue, sequence, value = self._found(host, name, arguments)
         if any(sequence in cursor.acquired for cursor in queue.cursors):
-            raise Refused(409, f"a consumer holds message {sequence} of queue {name!r}")
+            raise _own(409, sequence, f"a consumer holds message {sequence} of queue {name!r}")
         asked, count = number_of(arguments, "delivery_count"), _failures(queue, sequence)
         if asked != count:
             text = f"{count} deliveries of message {sequence} of queue {name!r} have failed, not {asked}"
-            raise Refused(409, text)
+            raise _own(409, sequence, text)
         return queue, sequence, value
 
 
-def _changed(change: Callable[[], T]) -> T:
+def _own(status: int, sequence: int, text: str) -> Refused:
+    """The fault is that message's own."""
+    return Refused(status, text, {"sequence": Ulong(sequence)})
+
+
+def _changed(queue: Queue, sequence: int, change: Callable[[], T]) -> T:
     try:
         return change()
     except Unchangeable as error:
+        if error.is_own:
+            raise _own(409, sequence, f"message {sequence} of queue {queue.name!r} {error}") from error
         raise Refused(503 if error.no_disk else 409, str(error)) from error
 
 

@@ -16,9 +16,10 @@ from typing import Final, NamedTuple
 from holdfast.errors import ConfigError
 from holdfast.node.config import NodeSettings
 from holdfast.node.network.encryption import Encryption
-from holdfast.node.network.revocation import Issued, read_revoked
+from holdfast.node.network.revocation import FILE_BYTES_MAX, Issued, read_revoked
 from holdfast.node.tls import TlsFiles
 from holdfast.node.watching import Watch
+from holdfast.text_files import read_regular
 
 LOOK_S: Final = 5.0
 """How often the files are looked at."""
@@ -31,24 +32,23 @@ CIPHERS: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"
 
 _log = logging.getLogger(__name__)
 _State = tuple[tuple[int, int, int] | None, ...]
-_Content = tuple[bytes | None, ...]
-"""A hash of each file; that of revocations is not among them, because it is dated anew each time that it is made."""
+_Said = tuple[tuple[bytes | None, ...], frozenset[Issued]]
+"""A hash of each file, and what is revoked: the file of that is dated anew each time that it is made."""
 
 
 class Made(NamedTuple):
-    """The contexts that files of that state make, None for a side that is not needed, and the certificates that they
-    revoke. `content`: what distinguishes it from what other files make."""
+    """The contexts that files of that state make, None for a side that is not needed. `said`: what distinguishes it
+    from what other files make, and not only from the same ones that are written again."""
 
     files: TlsFiles
     state: _State
-    content: _Content
+    said: _Said
     server: ssl.SSLContext | None
     client: ssl.SSLContext | None
-    revoked: frozenset[Issued]
 
-    def differs(self, other: "Made") -> bool:
-        """Whether the files say something else, and have not only been written again."""
-        return (self.content, self.revoked) != (other.content, other.revoked)
+    @property
+    def revoked(self) -> frozenset[Issued]:
+        return self.said[1]
 
 
 class Certificates:
@@ -62,7 +62,7 @@ class Certificates:
         self._watch: Watch[Made] | None = None
         self._told: str | None = None
         self.changed: Callable[[], None] = lambda: None
-        """Called when other files are used than before: who was trusted may be revoked."""
+        """Called when what is used says something else than before: who was trusted may be revoked."""
 
     def accepted(self) -> Encryption:
         """TLS of a connection that came to us."""
@@ -108,7 +108,7 @@ class Certificates:
         if made.files is not used.files:
             return
         self._used = made
-        if made.differs(used):
+        if made.said != used.said:
             _log.info("TLS: the certificates have changed; new connections use them")
             self.changed()
 
@@ -118,10 +118,9 @@ class Certificates:
         if _state_of(used.files) == used.state:
             return False
         try:
-            revoked = _revoked_by(used.files)
+            return _said_by(used.files) != used.said
         except ConfigError:
             return True
-        return (_content_of(used.files), revoked) != (used.content, used.revoked)
 
     def prepare(self, files: TlsFiles, *, dials: bool) -> Callable[[], None]:
         """Reads those files, which may be others than before; what it returns has new connections use them. Raises
@@ -149,15 +148,9 @@ def certificates_of(settings: NodeSettings) -> Certificates | None:
 
 def _made(files: TlsFiles, *, serves: bool, dials: bool) -> Made:
     """What the files make for the sides that are needed. ConfigError."""
-    state, content = _state_of(files), _content_of(files)  # first: what changes meanwhile is seen at the next look
-    revoked = _revoked_by(files)
+    state, said = _state_of(files), _said_by(files)  # first: what changes meanwhile is seen at the next look
     server, client = _server_context(files) if serves else None, _client_context(files) if dials else None
-    return Made(files, state, content, server, client, revoked)
-
-
-def _revoked_by(files: TlsFiles) -> frozenset[Issued]:
-    """ConfigError."""
-    return frozenset() if files.revoked is None else read_revoked(files.revoked)
+    return Made(files, state, said, server, client)
 
 
 def _is_full(context: ssl.SSLContext | None) -> bool:
@@ -168,15 +161,21 @@ def _state_of(files: TlsFiles) -> _State:
     return tuple(_stamp(path) for _, path in files.named)
 
 
-def _content_of(files: TlsFiles) -> _Content:
-    return tuple(_hash(path) for _, path in files.named if path != files.revoked)
+def _said_by(files: TlsFiles) -> _Said:
+    """ConfigError."""
+    hashes = tuple(_hash(key, path) for key, path in files.named if key != "crl_file")
+    return hashes, frozenset() if files.revoked is None else read_revoked(files.revoked)
 
 
-def _hash(path: Path) -> bytes | None:
+def _hash(key: str, path: Path) -> bytes | None:
+    """None for a file that cannot be read, which is told where it is needed. ConfigError for one that is too large."""
     try:
-        return blake2b(path.read_bytes()).digest()
+        data, _ = read_regular(path, FILE_BYTES_MAX)
     except OSError:
         return None
+    if len(data) > FILE_BYTES_MAX:
+        raise _unusable(key, path, ValueError(f"it has more than {FILE_BYTES_MAX} bytes"), "a smaller file")
+    return blake2b(data).digest()
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:
@@ -219,6 +218,7 @@ def _trust(context: ssl.SSLContext, files: TlsFiles) -> None:
         context.load_default_certs()
         return
     try:
+        read_regular(files.authorities, 0)  # OpenSSL would wait for the writer of a pipe
         context.load_verify_locations(files.authorities)
     except (OSError, ssl.SSLError) as error:
         raise _unusable("ca_file", files.authorities, error, "a file of certificates in PEM") from None
@@ -229,7 +229,7 @@ def _identify(context: ssl.SSLContext, files: TlsFiles) -> None:
     for key, path in (("certificate_file", files.certificate), ("key_file", files.key)):
         try:
             if path is not None:
-                path.open("rb").close()
+                read_regular(path, 0)
         except OSError as error:
             raise _unusable(key, path, error, "a readable file in PEM") from None
     try:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from holdfast.errors import ConfigError
+from holdfast.text_files import read_regular
 
 FILE_BYTES_MAX: Final = 4 * 1024 * 1024
 """Some 100,000 revoked certificates."""
@@ -49,8 +50,7 @@ def issued(certificate: bytes) -> Issued:
 def read_revoked(path: Path) -> frozenset[Issued]:
     """What the lists of the file revoke, in PEM and one behind the other. ConfigError that names the file."""
     try:
-        with path.open("rb") as stream:
-            data = stream.read(FILE_BYTES_MAX + 1)
+        data, _ = read_regular(path, FILE_BYTES_MAX)
     except OSError as error:
         raise _unusable(path, str(error.strerror)) from None
     if len(data) > FILE_BYTES_MAX:

@@ -100,7 +100,7 @@ def backup(path: Path, target: Path, watch: Watch | None = None) -> BackedUp:
         raise ConfigError(f"{target} exists already; choose another name")
     if not (path / DATA).is_file():
         raise StorageError(f"store {path}: there is no store")
-    if target.resolve().is_relative_to(path.resolve()):
+    if Path(os.path.realpath(target)).is_relative_to(os.path.realpath(path)):
         raise ConfigError(f"{target} is inside the store that it is to protect; choose a place outside {path}")
     if not target.parent.is_dir():
         raise ConfigError(f"{target} cannot be created: there is no directory {target.parent}; choose one that exists")
