@@ -211,6 +211,18 @@ def test_an_answer_that_is_as_large_as_the_peers_frames() -> None:
     assert kinds == {(Attach,), (Attach, Detach)} and max(whole_bytes) == 512
 
 
+def test_an_answer_that_is_too_large_ends_its_own_link_and_no_other() -> None:
+    side = server()
+    hear(side, AMQP_HEADER + wire(Open("c", max_frame_size=512), Begin(None, 0, 9, 9)), NOW)
+    for handle, name_bytes in enumerate((10, 400)):
+        attach = Attach("n" * name_bytes, handle, False, initial_delivery_count=0)
+        (event,) = hear(side, wire(attach), NOW)
+        side.take_output(NOW)
+        event.link.accept(target=Target("q" * 100))
+    attached, detached = said(side)
+    assert (attached.handle, detached.handle) == (1, 1) and detached.error.condition == "amqp:frame-size-too-small"
+
+
 def test_a_refusal_that_is_as_large_as_the_peers_frames_says_why() -> None:
     for name_bytes in range(250, 420):
         side = server(max_message_size=2**40)

@@ -7,6 +7,7 @@ import pytest
 
 from client.fake_broker import FakeBroker
 from holdfast.client import Accepted, ConnectionFailed, LinkError, connect
+from holdfast.client.network.backoff import Outage
 from support.process import NodeProcess, run_holdfast
 
 CONFIG = """
@@ -64,6 +65,17 @@ async def test_a_refused_link_is_given_up_in_time_and_says_so(
             await connection.sender("q")
         assert connection.loop.time() - began >= 0.3
     assert broker.attaches > 2 and caplog.messages[0].endswith("; trying again for 0.3 s") and len(caplog.messages) == 1
+
+
+async def test_the_last_wait_of_a_refused_link_ends_with_its_time(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Outage, "next_wait_s", lambda self: 600.0)
+    broker.refuse = ("amqp:resource-limit-exceeded", DRAINED)
+    async with asyncio.timeout(60), await connect(broker.url, retry_s=0.2) as connection:
+        with pytest.raises(LinkError, match=r"given up after 0\.\d s$"):
+            await connection.sender("q")
+    assert broker.attaches == 2
 
 
 async def test_a_link_that_was_there_is_attached_again_without_a_retry_too(broker: FakeBroker) -> None:

@@ -8,6 +8,7 @@ from holdfast.amqp.message.message import Header
 from holdfast.amqp.wire.performatives import Accepted
 from holdfast.amqp.wire.types import Ulong
 from holdfast.broker.stored.custody_records import STEADY, WALL
+from holdfast.engine import events
 from holdfast.peering import clocks
 from holdfast.peering.clocks import ANSWER_S, EVERY_S, SAMPLES, WALL_MS_MAX
 from holdfast.state import steady
@@ -188,6 +189,31 @@ def test_setting_the_wall_clock_does_not_change_a_time_to_live(set_s: int) -> No
     client.receiver("work")
     rig.settle()
     assert client.bodies() == ["long", "last"]
+
+
+@pytest.mark.parametrize("set_s", [3_600, -3_600])
+def test_who_sets_the_wall_clock_of_an_idle_node_moves_no_time_to_live_by_a_stop(set_s: int) -> None:
+    """Nothing was stored between that and the stop, which stores both clocks."""
+    rig = Rig()
+    jfk, hub = rig.pair()
+    rig.run(1)
+    send(rig, jfk, "short", to="hub", header=Header(ttl=20_000))
+    send(rig, jfk, "long", to="hub", header=Header(ttl=60_000))
+    rig.run(2)
+    hub.clock_error_ms = set_s * 1000
+    rig.run(3)
+    hub.handle(events.Stopping())
+    rig.run(1)
+    assert hub.stopped
+    hub.crash()
+    hub.start()
+    rig.run(4)
+    assert hub.bodies("work") == ["short", "long"]
+    rig.run(20)
+    client = rig.client(hub)
+    client.receiver("work")
+    rig.settle()
+    assert client.bodies() == ["long"]
 
 
 @pytest.mark.parametrize(

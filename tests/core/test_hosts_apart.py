@@ -29,7 +29,7 @@ COPY: Final = Symbol("copy")
 OUTCOMES: Final = (Accepted(), Rejected(), Released(), Modified(delivery_failed=True))
 ADDRESSES: Final = ("work", "target", "topic/news", "topic/news/a.b", "small", "$dead-letters")
 FAR: Final = ("work@far", "small@far", "target@far", "topic/news@far", "$dead-letters@far", "work@nowhere")
-UNTOLD: Final = ("uuid", "queue_uuid", "enqueued", "oldest_s", "store", "since", "at", "expires_in_s")
+UNTOLD: Final = ("uuid", "queue_uuid", "enqueued", "oldest_s", "store", "since", "at", "expires_in_s", "lease_epoch")
 """Of rows: of each life, or of the moment."""
 
 

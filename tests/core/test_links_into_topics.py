@@ -61,7 +61,7 @@ def test_a_link_waits_for_the_room_of_a_copy_and_goes_on() -> None:
     b.start()
     rig.run(20)
     assert a.bodies("work") == [] and wants.bodies() == ["1", "2", "3", "4"]
-    assert state(a) == "running"
+    assert state(a) == "running" and not links_of(a).handing.remote_room.links
 
 
 def test_a_link_goes_on_as_soon_as_a_copy_has_left() -> None:
@@ -87,6 +87,7 @@ def test_a_link_whose_message_need_not_go_there_any_more_goes_on() -> None:
     publish(rig, sender, "5")
     rig.run(5)
     assert a.bodies("work") == [] and a.queue("@c").messages == 2
+    assert not links_of(a).handing.remote_room.links, "it is looked at no more"
 
 
 def test_a_link_that_is_deleted_waits_no_more() -> None:

@@ -79,6 +79,9 @@ def test_what_a_deleted_queue_left_is_gone_through_once() -> None:
     assert batch.retires == [(7, sequence) for sequence in range(3, 3 + count)]
     batch.retires += [(7, 0)] * RETIRES_MAX
     assert leave_some(store, work, 7, 5) == 5, "a full batch takes nothing more"
+    del batch.retires[-RETIRES_MAX // 2 :]
+    work.moved = [(7, 0)] * (RETIRES_MAX // 2)
+    assert leave_some(store, work, 7, 5) == 5, "nor one that is full with what the turn moves"
 
 
 def test_a_purge_of_what_is_on_its_way_that_the_disk_refuses() -> None:

@@ -14,6 +14,7 @@ from holdfast.amqp.wire.types import Ulong
 from holdfast.broker.entries import annotate, entry
 from holdfast.endpoints.passing_on import STUCK_S
 from holdfast.federation.settings import Entry
+from holdfast.settings.remotes import RemoteConfig
 from support.federated import DURABLE, federate, publish, publisher, relay, sent_to, subscribe
 from support.one_node import done
 from support.rig import Client, Node, Rig
@@ -279,6 +280,30 @@ def test_so_it_is_with_what_waited_for_a_number_before_it(rig: Rig) -> None:
     assert client.bodies() == ["first", *(f"n.{number}" for number in range(8))]
 
 
+@pytest.mark.parametrize("kind", ["messages", "bytes"])
+def test_what_waited_for_a_number_before_it_waits_for_that_room_at_rest(rig: Rig, kind: str) -> None:
+    (a, b, c), size = copied_bytes(rig, at="b")
+    topic = b.queue("topic/flights")
+    topic.config = replace(topic.config, order="strict")
+    core_of(a).catalog.ledger.identities["b"] += 1  # a number that never comes
+    if kind == "bytes":
+        bound_bytes(b, "c", 2 * size - 1)
+    else:
+        bound(b, "c")
+    publish(rig, publisher(rig, a), *(letter * 200 for letter in "yyyyy"))
+    rig.run(5)
+    (origin,) = core_of(b).catalog.ledger.by_host[""].values()
+    core_of(b).destination.skip(origin, "it never comes")
+    rig.run(5)
+    assert held(b, "@c") == (1 if kind == "bytes" else BOUND)
+    turns = b.turns
+    rig.run(10)
+    assert b.turns - turns < 100, "it waits"
+    c.start()
+    rig.run(20)
+    assert held(b, "@c") == held(b, "$waiting") == 0
+
+
 def test_what_came_before_on_another_way_needs_no_room(rig: Rig) -> None:
     nodes = network(rig, "a-b", "b-d", "a-c", "c-d", "d-e")
     rig.run(3)
@@ -340,10 +365,45 @@ def test_what_a_relay_adds_to_a_message_counts_in_the_bound_of_bytes(rig: Rig, w
     turns = b.turns
     rig.run(10)
     assert b.turns - turns < 100, "it waits"
+    warned = rig.client(b).manage("STATUS", "node")[1]["warnings"]
+    assert any("queue @c: full" in text for text in warned) == (when_full == "block"), warned
     bound_bytes(b, "c", 2 * size)
     b.queue("@c").touch()
     rig.run(5)
     assert held(b, "@c") == (2 if when_full == "block" else 1) and held(a, "@b") == 0
+
+
+@pytest.mark.parametrize("when_full", ["refuse", "drop-oldest"])
+def test_the_names_of_all_nodes_that_have_delivered_it_count_in_the_bound_of_bytes(rig: Rig, when_full: str) -> None:
+    first = "a" * 60
+    a, b, c = network(rig, f"{first}-b", "b-c")
+    rig.run(3)
+    relay(rig, f"{first}>b", "b>c")
+    c.crash()
+    sender = publisher(rig, a)
+    publish(rig, sender, "x" * 200)
+    rig.run(1)
+    size = b.queue("@c").bytes_held
+    bound_bytes(b, "c", 2 * size - 1, when_full)
+    publish(rig, sender, "y" * 200)
+    rig.run(5)
+    assert (b.queue("@c").bytes_held, held(a, "@b")) == (size, 0)
+
+
+@pytest.mark.parametrize("lacking", [0, 1])
+def test_what_a_relay_sends_to_a_remote_counts_as_it_came(rig: Rig, lacking: int) -> None:
+    a, b = rig.graph("a-b", b={"remotes": (RemoteConfig(name="mq", remote="127.0.0.1:1"),)})
+    rig.run(3)
+    relay(rig, "a>b", "b>mq")
+    sender = publisher(rig, a)
+    publish(rig, sender, "x" * 200)
+    rig.run(1)
+    queue = b.queue("topic/flights@mq")
+    assert queue.messages == 1
+    queue.config = replace(queue.config, bytes_max=2 * queue.bytes_held - lacking, when_full="refuse")
+    publish(rig, sender, "y" * 200)
+    rig.run(5)
+    assert queue.messages == 2 - lacking and held(a, "@b") == 0
 
 
 @pytest.mark.parametrize("way", ["publisher", "transaction", "link"])
@@ -371,6 +431,25 @@ def test_what_a_publication_adds_to_a_message_counts_in_the_bound_of_bytes(rig: 
     assert held(a, "@b") == 2
 
 
+@pytest.mark.parametrize("names", ["bc", "cb"])
+def test_copies_for_several_relays_are_as_large_as_the_longest_name_makes_one(rig: Rig, names: str) -> None:
+    """All carry the publication's name, which has the name of one of the relays, whichever comes first."""
+    far = "cb".index(names[0])
+    first, second = (name * (60 if at == far else 1) for at, name in enumerate("bc"))
+    a = network(rig, f"a-{first}", f"a-{second}")[0]
+    rig.run(3)
+    relay(rig, f"a>{first}", f"a>{second}")
+    for name in (first, second):
+        rig.nodes[name].crash()
+    publish(rig, publisher(rig, a), "x" * 200)
+    for name in (first, second):
+        size = a.queue(f"@{name}").bytes_held
+        bound_bytes(a, name, 2 * size - 1)
+    publish(rig, publisher(rig, a), "y" * 200)
+    rig.run(5)
+    assert [held(a, f"@{name}") for name in (first, second)] == [1, 1]
+
+
 def commit(client: Client, link: Sender, name: str) -> Any:
     """Publishes in a transaction, by a coordinator of that name, what `publish` does without one; the outcome."""
     controller = Controller(client, name)
@@ -381,3 +460,32 @@ def commit(client: Client, link: Sender, name: str) -> Any:
         application_properties={"length": len(body)},
     )  # fmt: skip
     return controller.commit(txn_id)
+
+
+@pytest.mark.parametrize("kind", ["messages", "bytes"])
+def test_a_transaction_waits_for_room_for_all_its_copies(rig: Rig, kind: str) -> None:
+    (a, b, c), size = copied_bytes(rig, at="b")
+    if kind == "messages":
+        bound(b, "c")
+    else:
+        bound_bytes(b, "c", 3 * size + MORE_BYTES)
+    client, link = publisher(rig, a)
+    publish(rig, (client, link), "z" * 200)  # of three places one is left
+    rig.run(2)
+    controller = Controller(client, "x")
+    txn_id = controller.begin()
+    for letter in "uv":
+        body = letter * 200
+        controller.send(
+            txn_id, link, body, properties=Properties(subject=body), header=Header(durable=True),
+            application_properties={"length": len(body)},
+        )  # fmt: skip
+    assert isinstance(controller.commit(txn_id), Accepted)
+    rig.run(5)
+    assert held(b, "@c") == 2 and held(b, "$waiting") == 2
+    turns = b.turns
+    rig.run(10)
+    assert b.turns - turns < 100
+    c.start()
+    rig.run(30)
+    assert held(b, "@c") == held(b, "$waiting") == 0 and held(b, "topic/flights") == 4

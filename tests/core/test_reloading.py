@@ -85,6 +85,18 @@ def test_the_first_user_sends_everybody_away_and_the_last_lets_everybody_in() ->
     assert again.amqp.usable
 
 
+def test_whoever_is_sent_away_is_told_once_however_often_the_file_is_read() -> None:
+    """It has not answered the close when the rules change as well."""
+    node = Rig().node("hub")
+    anyone = node.rig.client(node)
+    node.rig.settle()
+    for more in ({}, {"access": rules()}):
+        node.handle(events.ConfigRead(config=replace(node.config, users=(ANN, ROOT), **more)))
+    node.rig.settle()
+    assert "the node has users now" in str(anyone.closed)
+    assert sum("connection closed: " in line for line in node.logs) == 1, node.logs
+
+
 def test_that_users_may_do_everything_is_said_at_the_start_and_when_the_last_rule_goes() -> None:
     def said(node: Node) -> int:
         node.rig.settle()

@@ -10,6 +10,7 @@ from holdfast.amqp.wire.performatives import Accepted, Released, Source, Target
 from holdfast.amqp.wire.types import Described, Symbol, Ulong
 from holdfast.endpoints.remotes.fetching import SETTLED
 from holdfast.endpoints.remotes.kept_link import ANSWER_S, WAIT_S
+from holdfast.endpoints.remotes.remote import BEGINS_S
 from holdfast.engine import events
 from holdfast.errors import ConfigError
 from holdfast.settings.limits import Limits
@@ -113,6 +114,26 @@ def test_a_node_that_stops_begins_no_session(monkeypatch: pytest.MonkeyPatch) ->
     node.handle(events.Stopping())
     rig.run(3)
     assert not [line for line in node.logs if "defect" in line], node.logs
+
+
+def test_a_session_that_was_awaited_on_a_lost_connection_is_not_begun_on_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its open comes late, and it begins the only session itself."""
+    rig, node, client, broker = world()
+    rig.plain_settings = {"channel_max": 0}
+    rig.run(BEGINS_S / 2)
+    assert only(node)["state"] == "opening", "the remote may begin the session"
+    broker.begins = True
+    said = bytearray()
+    with monkeypatch.context() as patch:
+        patch.setattr(PlainConnection, "receive", lambda self, data, now: said.extend(data))
+        rig.plain["mq"].cut()
+        rig.run(2 * BEGINS_S)
+    rig.plain["mq"].receive(bytes(said))
+    fill(rig, client, 1, "flights@mq")
+    rig.run(3 * BEGINS_S)
+    assert bodies(broker.came["flights"]) == ["1"] and only(node)["lost"] == 1
 
 
 def test_links_wait_for_a_session_of_which_the_remote_has_said_how_many_it_takes() -> None:

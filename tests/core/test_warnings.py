@@ -19,6 +19,7 @@ from holdfast.settings.neighbours import NeighbourConfig
 from holdfast.settings.node import NodeConfig
 from holdfast.settings.queues import QueueConfig
 from holdfast.storage.memory import MemoryStore
+from holdfast.units import iso8601
 from support.hops import apart, names, replaced_disk, reroute, send
 from support.rig import Node, Rig
 from support.routing import topology
@@ -151,8 +152,11 @@ def test_two_stores_under_one_name() -> None:
         jfk.start()
         rig.run(3)
     assert len(status(rig, hub)["warnings"]) == 1
+    before_ms, at = rig.wall_ms, "two nodes with different stores use this name, last at "
     rig.run(30)
-    assert warned(hub, "two nodes with different stores use this name") == 1
+    assert warned(hub, at) == 1
+    (line,) = status(rig, hub)["warnings"]
+    assert iso8601(before_ms - 3_000) <= line.partition(at)[2][:24] <= iso8601(before_ms), line
     rig.run(600)
     assert status(rig, hub)["warnings"] == []
 

@@ -13,7 +13,7 @@ from holdfast.federation.idle import LOOKED_MIN
 from holdfast.federation.keeping import Sets
 from holdfast.federation.messages import EDGES_MAX, LIST_MAX, TOPICS_MAX, PartsOf
 from holdfast.federation.rows import EVERYTHING, Row, Stamp, row_hash
-from holdfast.federation.serving import PartsCache
+from holdfast.federation.serving import PARTS_KEPT, PartsCache
 from holdfast.federation.sets import (
     BRANCHING,
     STEPS_MAX,
@@ -120,9 +120,30 @@ def test_names_and_parts_of_a_neighbour_are_bounded(monkeypatch: pytest.MonkeyPa
     assert node.receive("b", asked, two.now) is None
     assert not node.neighbours["b"].serving.replies, "it was not sent these parts"
     compare_parts(node, "b", two.now)
+    assert node.receive("b", {**asked, "to": [*held.stamp, held.digest + 1]}, two.now) is None
+    assert not node.neighbours["b"].serving.replies, "of another edition"
     for _ in range(3):
         assert node.receive("b", asked, two.now) is None
     assert len(node.neighbours["b"].serving.replies) == 40
+
+
+@pytest.mark.parametrize("kind", ["follow", "stored", "compare"])
+def test_a_comparison_of_parts_that_the_neighbour_has_given_up_holds_up_nothing(kind: str) -> None:
+    """It asks anew, its own stamp is void, or it has the same to compare at a refresh: it is sent what it lacks."""
+    two = Together("ab", Bounds(keys_max=5_000))
+    node = two.nodes["b"]
+    node.bind(T, rows(400), two.now)
+    two.settle()
+    compare_parts(node, "a", two.now)
+    assert node.take("a", 200, two.now) == []
+    count, digest = node.neighbours["a"].serving.digest
+    said: dict[str, dict[str, Any]] = {
+        "follow": {"rows": [["b", T, Ulong(0), Ulong(0), Ulong(0)]], "stop": [], "whole": False},
+        "stored": {"origin": "b", "topic": T, "has": [0, 0, 1], "whole": False, "names": []},
+        "compare": {"count": Ulong(count), "digest": Ulong(digest), "again": False},
+    }
+    assert node.receive("a", {"kind": kind, **said[kind]}, two.now) is None
+    assert {"change", "parts"} & {message["kind"] for message in node.take("a", 200, two.now)}
 
 
 def test_topics_that_a_neighbour_names_one_after_another_take_no_place_from_others() -> None:
@@ -228,7 +249,9 @@ def test_what_a_repair_holds_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None
     validate(node)
 
 
-def test_a_question_costs_little_while_its_parts_are_at_hand() -> None:
+@pytest.mark.parametrize("goes_on", [False, True])
+def test_a_question_costs_little_while_its_parts_are_at_hand(goes_on: bool) -> None:
+    """Those that are compared, also where the set has changed since."""
     node = Together("ab", Bounds(keys_max=5_000)).nodes["b"]
     node.bind(T, rows(400), 0.0)
     node.records(0.0)
@@ -237,10 +260,22 @@ def test_a_question_costs_little_while_its_parts_are_at_hand() -> None:
     assert held is not None
     question = PartsOf(Key("b", T), held.edition, "0", (0,) * BRANCHING)
     compare_parts(node, "a", 0.0)
+    if goes_on:
+        node.rebind(T, [Row("new")], [], 0.0)
+        assert node.records(0.0)
+        node.committed(0.0)
     node.cache = PartsCache()
     assert node.effort("a", question) == 5
     node.apply("a", question)
     assert node.effort("a", question) == 1
+
+
+def test_parts_are_kept_of_the_sets_that_were_asked_for_last() -> None:
+    cache = PartsCache()
+    held = [make(Stamp(1, number), rows(1, number), ()) for number in range(PARTS_KEPT + 1)]
+    for one in (*held[:-1], held[0], held[-1]):
+        cache.of(Key("b", T), one)
+    assert [cache.has(one) for one in held] == [True, False, *[True] * (PARTS_KEPT - 1)]
 
 
 def test_a_node_takes_no_more_sets_of_a_neighbour_than_that_gives(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,6 +42,22 @@ def test_versions_that_were_stored_together_are_passed_on_one_by_one() -> None:
     assert versions == sorted(set(versions))
 
 
+def test_versions_that_are_passed_on_one_by_one_wait_for_no_answer() -> None:
+    three = Together("abc", Bounds(keys_max=50_000))
+    three.nodes["c"].bind(T, rows(9_000), three.now)
+    three.settle()
+    three.slow = {"b"}
+    three.nodes["c"].bind(T, rows(12_000, 900), three.now)
+    three.settle()
+    passes = three.nodes["b"]
+    assert passes.records(three.now)
+    passes.committed(three.now)
+    said = [message for message in passes.take("a", 200, three.now) if message["kind"] == "change"]
+    held = passes.sets.committed(Key("c", T))
+    assert held is not None and len(said) > 2
+    assert tuple(said[-1]["to"]) == (*held.stamp, held.digest)
+
+
 def test_additions_come_first_and_removals_last() -> None:
     two = Together("ab", Bounds(keys_max=5_000))
     two.nodes["b"].bind(T, rows(900), two.now)
@@ -92,6 +108,7 @@ def test_parts_are_compared_to_the_end_while_the_set_goes_on_changing() -> None:
     two.nodes["b"].down("a", two.now)
     two.nodes["b"].bind(T, rows(3_000, 700), two.now)
     two.settle()
+    two.seen.clear()
     two.nodes["a"].up("b", two.now)
     two.nodes["b"].up("a", two.now)
     for number in range(14):  # a message takes as long as a new binding
@@ -100,6 +117,7 @@ def test_parts_are_compared_to_the_end_while_the_set_goes_on_changing() -> None:
     assert set(rows(3_000, 700)) <= two.rows("a", "b")
     two.settle()
     assert two.rows("a", "b") == two.rows("b", "b")
+    assert sum(fields["kind"] == "parts" and "edges" in fields for _, _, fields in two.seen) == 1, "only once"
 
 
 def test_credit_is_kept_free() -> None:

@@ -339,6 +339,15 @@ def test_all_that_the_next_plan_stands_on_is_synced(tmp_path: Path, synced: set[
     assert is_synced(root / "offsets" / "2") and is_synced(root / "offsets" / "3")
 
 
+def test_the_first_plan_is_synced_with_all_directories_that_are_new_with_it(tmp_path: Path, synced: set[Inode]) -> None:
+    root = tmp_path / "jobs" / "new" / "c"
+    batch(root, 0, 5)
+    sync_plan(root, 0)
+    for place in (root / "offsets" / "0", root / "offsets", root, *root.parents[:3]):
+        found = place.stat()
+        assert (found.st_dev, found.st_ino) in synced, place
+
+
 def test_a_batch_that_is_done_and_of_which_the_table_knows_nothing_ends_the_query(tmp_path: Path) -> None:
     root, out = tmp_path / "c", tmp_path / "out"
     for number in range(3):

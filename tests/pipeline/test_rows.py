@@ -109,6 +109,15 @@ def test_a_row_is_as_large_as_its_columns(message: Message) -> None:
         list(batches("q", [entry], 10, Unreadable("fail", bytes_max=size - 1)))
 
 
+def test_a_section_without_entries_is_told_from_one_that_is_not_there() -> None:
+    there = Message(application_properties={}, message_annotations={}, delivery_annotations={}, footer={}, data=[b""])
+    sections = "application_properties", "annotations", "delivery_annotations", "footer"
+    for message, json in ((there, "{}"), (Message(data=[b""]), None)):
+        (row,) = one_batch(Entry(1, None, message)).to_pylist()
+        assert [row[f"{name}_json"] for name in sections] == [json] * len(sections)
+        assert row["application_properties"] == row["annotations"] == []
+
+
 def test_a_time_beyond_64_bits_is_null() -> None:
     batch = one_batch(Entry(1, None, Message(properties=Properties(creation_time=Timestamp(2**62)), data=[b""])))
     assert batch.to_pylist()[0]["created"] is None

@@ -1,6 +1,7 @@
 """A limit of file size (ulimit -f) is told as what it is, where a store's file is copied or made."""
 
 import errno
+import resource
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from holdfast.storage.files import copying
 from holdfast.storage.files.directory import not_written, refusal
 from holdfast.storage.lmdb import LmdbStore
 from holdfast.storage.upkeep.backup import backup
+from holdfast.units import MIB
 
 
 def test_an_error_names_the_limit() -> None:
@@ -29,3 +31,14 @@ def test_a_backup_names_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     with pytest.raises(StorageFull, match=r"its file would be larger than this process may write \(ulimit -f\), after"):
         backup(tmp_path / "store", tmp_path / "monday")
     assert not (tmp_path / "monday").exists()
+
+
+def test_a_store_counts_on_no_more_than_its_process_may_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = LmdbStore(tmp_path / "store", bytes_max=64 * MIB)
+    file_bytes, room_bytes = store.space().file_bytes, store.room_bytes_most()
+    limit = (file_bytes // MIB + 8) * MIB
+    assert limit < store.bytes_most() == 64 * MIB
+    monkeypatch.setattr(resource, "getrlimit", lambda what: (limit, resource.RLIM_INFINITY))
+    assert store.bytes_most() == limit == store.space().file_limit_bytes
+    assert 0 < store.room_bytes_most() < room_bytes
+    store.close()

@@ -151,6 +151,21 @@ async def test_dead_letters_go_back_to_their_queue(node: NodeProcess) -> None:
     assert (await run(node, "receive flights --count 1")).splitlines()[0] == "b"
 
 
+async def test_a_dead_letter_whose_queue_is_full_keeps_no_other_from_going_back(node: NodeProcess) -> None:
+    """Each goes to a queue of its own."""
+    await run(node, "queue create small --messages-max 1 --when-full refuse")
+    for queue, body in (("small", b"a"), ("flights", b"b")):
+        await filled(node, queue, body)
+        async with await connect(node.url) as connection:
+            receiver = await connection.receiver(queue, count_max=1)
+            async for delivery in receiver:
+                delivery.reject()
+    await filled(node, "small", b"c")
+    ended = await run_holdfast("dead-letters", "requeue", "--selector", "TRUE", "--url", node.url)
+    assert (ended.code, ended.stdout) == (1, "$dead-letters 2 requeued to flights\n")
+    assert ended.stderr == "holdfast dead-letters requeue: $dead-letters 1: queue 'small' is full\n"
+
+
 async def test_a_queues_limits_are_changed(node: NodeProcess) -> None:
     await run(node, "queue create small --messages-max 2")
     told = "small changed: messages_max 5, when_full refuse\n"

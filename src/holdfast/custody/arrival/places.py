@@ -66,7 +66,9 @@ class Places:
         if full is None:
             return None
         queue, size = full
-        return Needed(topic.host, ((queue.key, 1, size),), len(value), is_onward=True)
+        if not queue.can_hold(count, count * size):
+            count = 1  # they never have room together: they go past the bound when it has some
+        return Needed(topic.host, ((queue.key, count, count * size),), len(value), is_onward=True)
 
     def _learns(self, topic: Queue, value: bytes) -> bool:
         onward = topic.work.onward
