@@ -6,6 +6,7 @@ import signal
 import sys
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -55,6 +56,29 @@ async def test_nothing_is_lost_or_doubled_over_kills_of_the_node(node: NodeProce
     await connection.close()
     assert sender.accepted == 4000 and connection.reconnects == 3
     assert await bodies(node, "q") == [b"%d" % number for number in range(4000)]
+
+
+@pytest.mark.parametrize("terms", [{}, {"resume_s": 30}, {"subscription": "mine"}, {"browse": True}])
+async def test_what_comes_before_a_message_that_is_too_large_is_handed_out_and_accepted(
+    node: NodeProcess, terms: dict[str, Any]
+) -> None:
+    """Then the link's error is raised, and what was accepted does not come again."""
+    async with await connect(node.url) as connection:
+        if "subscription" in terms:
+            await (await connection.receiver("q", **terms)).close()
+        sender = await connection.sender("q")
+        for size in (10, 11, 12, 2_000):
+            await sender.send(b"x" * size)
+        sizes: list[list[int]] = [[], []]
+        for found in sizes:
+            receiver = await connection.receiver("q", message_bytes_max=1_000, **terms)
+            with pytest.raises(LinkError, match=r"sequence 4 .*message-size-exceeded"):
+                async with asyncio.timeout(20):
+                    async for delivery in receiver:
+                        found.append(len(delivery.message.body_bytes()))
+                        if "browse" not in terms:
+                            delivery.accept()
+        assert sizes == [[10, 11, 12], [10, 11, 12] if "browse" in terms else []]
 
 
 @pytest.mark.parametrize("size", [1_000, 2 * MIB])

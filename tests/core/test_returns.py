@@ -194,9 +194,9 @@ def test_links_that_ended_first_give_back_first(monkeypatch: pytest.MonkeyPatch)
     fill(rig, client, 1)
     assert node.core is not None
     waits, cursor = node.core.jobs.returns, node.queue("work").shared
-    waits.requeue_found(cast(Any, "first"), cursor, lambda: [1, 2], 2)
+    waits.requeue_found(cast(Any, "first"), cursor, lambda: [1, 2], 2, failed=True)
     waits.requeue(cast(Any, "second"), cursor, [3], failed=True)
-    waits.requeue_found(cast(Any, "third"), cursor, lambda: [4], 1)
+    waits.requeue_found(cast(Any, "third"), cursor, lambda: [4], 1, failed=True)
     assert [(item.consumer, [*item.remaining()]) for item in waits.waiting] == [
         ("first", [1, 2]), ("second", [3]), ("third", [4]),
     ]  # fmt: skip

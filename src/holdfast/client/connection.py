@@ -165,7 +165,7 @@ class Connection(Reconnecting, Listed):
         - `confirm_s`: of a topic; waits so long until the other nodes know what is wanted here. `confirmation` of the
           receiver says which do (docs/federation.md). It is asked for anew with each attach.
         - `message_bytes_max`: the size of the largest message that is taken, 64 MiB if None. Before a larger one the
-          node closes the link: LinkError (`amqp:link:message-size-exceeded`).
+          node closes the link, once all before it are settled: LinkError (`amqp:link:message-size-exceeded`).
 
         Raises as `sender` does.
         """

@@ -360,6 +360,7 @@ class Parts:
         self.resume, self.transactions, self.admission = endpoints.resume, endpoints.transactions, endpoints.admission
         self.bindings.remote_is_up = endpoints.remotes.is_up
         self.services, self.remotes = endpoints.resolver.services, endpoints.remotes
+        self.too_large = endpoints.too_large
         self.subscription_ends = SubscriptionEnds(clock, self.catalog, self.work, self.resume, self.log)
         self.queue_changes.suspended_by(self.transactions.suspended)
         self.reloading = Reloading(
@@ -441,12 +442,7 @@ class Parts:
         """Lists the parts that act at a time, take part in turns, or recover from a failure, each in order."""
         memory = self.memory
         always: list[Timed] = [self.destination, self.warnings, self.questions, self.view, self.clocks]
-        always += [
-            self.dead_letters,
-            self.disk,
-            self.expiry,
-            self.delays,
-        ]
+        always += [self.dead_letters, self.disk, self.expiry, self.delays]
         if self.routing is not None:
             always.append(self.routing)
         self.timed: list[tuple[Sized, Timed]] = [
@@ -454,7 +450,7 @@ class Parts:
             (self.forwarding.returned, self.forwarding.sent_back), (self.resume.due, self.resume),
             (self.transactions.timed, self.transactions), (self.triggers.waiting, self.triggers),
             (self.admission.waiting, self.admission), (self.work.awaiting, self.subscription_ends),
-            (self.queue_links.windowed, self.queue_links),
+            (self.queue_links.windowed, self.queue_links), (self.too_large.waiting, self.too_large),
             (self.queue_links.handing.remote_room.links, self.queue_links.handing.remote_room),
             (self.remotes.by_name, self.remotes),
             *([(self.rates.active, self.rates)] if self.rates.active else []),

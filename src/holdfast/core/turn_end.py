@@ -119,7 +119,7 @@ def _complete(core: Parts, turn: Turn) -> None:
             if not sender.detached:
                 sender.settle(first, last, state)
                 if isinstance(sender.context, Egress):
-                    sender.context.peer.touch()
+                    sender.context.answered()
         except Exception as error:
             failed(error, sender, changed=False)
     effects, finish = core.turns.effects, core.containment.finish

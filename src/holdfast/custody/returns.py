@@ -62,13 +62,15 @@ class Returns:
             self._left -= len(sequences)
             self._back(consumer, cursor, sequences, failed)
 
-    def requeue_found(self, consumer: EntryConsumer, cursor: Cursor, find: Callable[[], list[int]], held: int) -> None:
-        """As `requeue`, for a failed link. `find` returns the sequences, about `held` of them; it is called now if
+    def requeue_found(
+        self, consumer: EntryConsumer, cursor: Cursor, find: Callable[[], list[int]], held: int, *, failed: bool
+    ) -> None:
+        """As `requeue`. `find` returns the sequences, about `held` of them; it is called now if
         this turn has room for so many, else in a later turn."""
         if self.waiting or held > self._left:
-            self.waiting.append(Return(consumer, cursor, deque(), True, find))
+            self.waiting.append(Return(consumer, cursor, deque(), failed, find))
         else:
-            self.requeue(consumer, cursor, find(), failed=True)
+            self.requeue(consumer, cursor, find(), failed=failed)
 
     def step(self) -> None:
         """Does this turn's share."""

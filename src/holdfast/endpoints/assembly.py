@@ -36,6 +36,7 @@ from holdfast.endpoints.remotes.remotes import Remotes
 from holdfast.endpoints.resumption.resume import Resumption
 from holdfast.endpoints.spreading import Spreading
 from holdfast.endpoints.stored_answers import StoredAnswers
+from holdfast.endpoints.too_large import TooLarge
 from holdfast.endpoints.topic_bindings import TopicBindings
 from holdfast.endpoints.transactions.coordinator import CoordinatorParts
 from holdfast.endpoints.transactions.discharge import CommitParts, Commits
@@ -136,9 +137,10 @@ class Endpoints:
             identities, dead_lettering, dynamic_nodes, self.resolver, transactional_work, catalog, publishers,
             self.admission, spreading, requests,
         )  # fmt: skip
+        self.too_large = TooLarge(clock, turns, links, dead_lettering)
         consumers = ConsumerParts(
             config, clock, work, links, memory, large_sends, catalog, turns, disk, outbox, dead_lettering, settlements,
-            returns, dynamic_nodes, transactional_work, resting,
+            returns, dynamic_nodes, transactional_work, self.too_large, resting,
         )  # fmt: skip
         readers = ReaderParts(
             config, clock, work, links, memory, large_sends, dynamic_nodes, resting, store_names, transactions

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from holdfast.amqp.connection import Sender
-from holdfast.amqp.wire.conditions import MESSAGE_SIZE_EXCEEDED, RESOURCE_LIMIT_EXCEEDED
+from holdfast.amqp.wire.conditions import RESOURCE_LIMIT_EXCEEDED, STOLEN, UNKNOWN_TRANSACTION
 from holdfast.amqp.wire.performatives import Accepted, Modified, Received, Rejected, Released, TransactionalState
 from holdfast.broker.cursors.cursor import Cursor
 from holdfast.broker.cursors.entry_consumer import UNLIMITED, Acquired, EntrySelector
@@ -20,6 +20,7 @@ from holdfast.custody.returns import Returns
 from holdfast.endpoints.addresses.dynamic_nodes import DynamicNodes
 from holdfast.endpoints.drains import has_something, offers, only_excluded
 from holdfast.endpoints.settlements import Settlements
+from holdfast.endpoints.too_large import TooLarge
 from holdfast.endpoints.transactions.transactional_work import TransactionalWork
 from holdfast.endpoints.transactions.work import Take
 from holdfast.engine.outbox import Outbox
@@ -37,6 +38,10 @@ RUN_BYTES_MAX: Final = 2 * MIB
 WAIT_TURNS: Final = 32
 """Turns in a row without a message for which a drain waits while another consumer gets the next entry."""
 
+FAILING: Final = (STOLEN, UNKNOWN_TRANSACTION)
+"""What the peer did where the node detaches a link: these ends count as failed deliveries of what the link held, and
+others do not."""
+
 
 @dataclass(frozen=True, slots=True)
 class ConsumerParts(OutgoingParts):
@@ -51,6 +56,7 @@ class ConsumerParts(OutgoingParts):
     returns: Returns
     dynamic_nodes: DynamicNodes
     transactional_work: TransactionalWork
+    too_large: TooLarge
     resting: Container[object]
 
 
@@ -85,6 +91,9 @@ class ConsumerLink(Offered):
         self.batch: list[int] = []
         """Presettled entries handed out in this turn: finished when it ends."""
         self.large: LargeSend | None = None
+        self.stopped = False
+        self.failed = True
+        """Whether its end counts as a failed delivery of what it holds."""
         self.turns_waited = self.last_waited = 0
         """In how many turns its drain waited for another consumer, and the last of them (Work.turns)."""
         self.bytes_max = UNLIMITED if link.message_bytes_max is None else link.message_bytes_max
@@ -111,6 +120,8 @@ class ConsumerLink(Offered):
             return 0  # also after a large one that was settled before its end, until its end was sent
         settlements = self.parts.settlements
         if self._waits_for_its_user() or (settlements.waiting and settlements.is_crowded(self)):
+            return 0
+        if self.stopped and self.parts.too_large.stops(self):
             return 0
         credit = self.link.credit
         left = self.parts.config.limits.unsettled_max - self.held - self.settling
@@ -147,6 +158,8 @@ class ConsumerLink(Offered):
         """Counts bytes that were settled or requeued; entries that it does not hold are ignored."""
         size = self.held_bytes if not self.held else min(size, self.held_bytes)
         self.held_bytes -= size
+        if self.stopped:
+            self.parts.too_large.settled_some(self)
         if self.use is not None:
             self.use.settled(size)
 
@@ -158,7 +171,8 @@ class ConsumerLink(Offered):
         own = self.parts
         parts = self.delivery_of(sequence, value, delivery_count)
         if self.bytes_max < UNLIMITED and (size := size_of(parts, value)) > self.bytes_max:
-            self._too_large(sequence, value, size)
+            self._settled(packed.size_of(value))
+            own.too_large.met(self, sequence, value, size)
             return
         message_format = int.from_bytes(value[20:24], "big")
         if value[1] & entry.BLOB:
@@ -192,25 +206,6 @@ class ConsumerLink(Offered):
             self.held += taken
         self.handed(sum(map(len, values[:taken])))
         return taken
-
-    def _too_large(self, sequence: int, value: bytes, size: int) -> None:
-        """No attached consumer accepts so much: this link is detached, or, after some links, the entry becomes a dead
-        letter."""
-        own, cursor = self.parts, self.cursor
-        self._settled(packed.size_of(value))
-        alone = not cursor.another_takes(sequence, size)
-        ended = cursor.links_ended.get(sequence, 0)
-        if alone and ended >= self.links_ended_max:
-            if not own.dead_lettering.end_too_large(
-                cursor, sequence, value, size
-            ):  # it waits for a consumer that accepts more
-                cursor.set_aside(sequence, size)
-            return
-        cursor.requeue([sequence], failed=False)
-        if alone:
-            cursor.links_ended[sequence] = ended + 1
-        text = f"sequence {sequence} has {size} bytes; the limit of this link is {self.link.message_bytes_max}"
-        self.detach_with(text, MESSAGE_SIZE_EXCEEDED)
 
     def end_large(self) -> None:
         """The link has ended: sending of a large message stops."""
@@ -248,7 +243,7 @@ class ConsumerLink(Offered):
         nothing before it settles messages, and may be waiting for this answer before it does.
         """
         own, cursor = self.parts, self.cursor
-        if not offers(self.queue, own.resting):
+        if own.too_large.stops(self) or not offers(self.queue, own.resting):
             return False
         if not self.selects and self._waits_behind_another():
             return False
@@ -272,6 +267,16 @@ class ConsumerLink(Offered):
     def handed(self, size: int) -> None:
         super().handed(size)
         self.turns_waited = 0
+        if self.stopped:
+            self.parts.too_large.goes_on(self)
+
+    def answered(self) -> None:
+        super().answered()
+        self.parts.too_large.answered(self)
+
+    def detach_with(self, reason: str, condition: str) -> None:
+        self.failed = condition in FAILING
+        super().detach_with(reason, condition)
 
     def outcomes(self, contexts: list[Any], state: object, settled: bool, first: int, last: int) -> None:
         cursor = self.cursor
@@ -366,7 +371,7 @@ class ConsumerLink(Offered):
         self.finish_presettled()
         self.cursor.release(self)
         self.parts.returns.requeue_found(
-            self, self.cursor, lambda: self.in_hands(known, held=held), max(held, len(known))
+            self, self.cursor, lambda: self.in_hands(known, held=held), max(held, len(known)), failed=self.failed
         )
         self.parts.dynamic_nodes.left(self, self.queue)
 
@@ -390,5 +395,6 @@ class ConsumerLink(Offered):
         """The link releases everything that it holds."""
         self.held = 0
         self._settled(self.held_bytes)
+        self.parts.too_large.goes_on(self)
         if self.use is not None:
             self.use.blocked_consumers.pop(self, None)

@@ -53,6 +53,10 @@ class Egress(PeerLink):
     def outcomes(self, contexts: list[Any], state: object, settled: bool, first: int, last: int) -> None:
         """The peer's state for our deliveries; `contexts` in the order in which they were sent."""
 
+    def answered(self) -> None:
+        """Outcomes of the peer are on disk, and it was told so."""
+        self.peer.touch()
+
     def gone(self, unsettled: list[Any]) -> None:
         """The link was detached, by either side, or its connection is lost."""
 

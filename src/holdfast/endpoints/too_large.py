@@ -1,0 +1,108 @@
+"""A message that is larger than any consumer accepts, and the links that it is offered to (docs/amqp.md, "Messages that
+a consumer cannot have").
+
+Rules of this file: a link that holds messages gets no more and is detached only once these are settled, so that their
+outcomes count. One that settles nothing for PATIENCE_S is detached with what it holds.
+"""
+
+from typing import Any, Final, Protocol
+
+from holdfast.amqp.connection import Sender
+from holdfast.amqp.wire.conditions import MESSAGE_SIZE_EXCEEDED
+from holdfast.broker.cursors.cursor import Cursor
+from holdfast.broker.queue import Queue
+from holdfast.custody.dead_lettering import DeadLettering
+from holdfast.engine.clock import Clock
+from holdfast.peers.link_tables import LinkTables
+from holdfast.state.turns import Turns
+
+PATIENCE_S: Final = 300.0
+
+
+class Consuming(Protocol):
+    """A consumer's link. `stopped`: it has met such a message while it held others, and was handed nothing since."""
+
+    link: Sender
+    cursor: Cursor
+    queue: Queue
+    held: int
+    settling: int
+    stopped: bool
+
+    @property
+    def links_ended_max(self) -> int: ...
+    def detach_with(self, reason: str, condition: str) -> None: ...
+
+
+class TooLarge:
+    """`waiting`: links that get nothing before they settle what they hold, and until when they are waited for."""
+
+    def __init__(self, clock: Clock, turns: Turns, links: LinkTables, dead_lettering: DeadLettering) -> None:
+        self._clock = clock
+        self._turns = turns
+        self._dead_lettering = dead_lettering
+        self.waiting: dict[Consuming, float] = {}
+        table: dict[Any, Any] = self.waiting
+        links.wait_in("too large", lambda: table)
+
+    def met(self, consumer: Consuming, sequence: int, value: bytes, size: int) -> None:
+        """The consumer was offered an entry whose delivery of `size` bytes is too large for it: it stops, or its link
+        is detached, or, after some links, the entry becomes a dead letter."""
+        cursor = consumer.cursor
+        alone = not cursor.another_takes(sequence, size)
+        ended = cursor.links_ended.get(sequence, 0)
+        if alone and ended >= consumer.links_ended_max:
+            if not self._dead_lettering.end_too_large(
+                cursor, sequence, value, size
+            ):  # it waits for a consumer that accepts more
+                cursor.set_aside(sequence, size)
+            return
+        cursor.requeue([sequence], failed=False)
+        if self._holds_any(consumer) and not consumer.stopped:
+            consumer.stopped = True
+            self.waiting[consumer] = self._until()
+            return
+        if alone:
+            cursor.links_ended[sequence] = ended + 1
+        text = f"sequence {sequence} has {size} bytes; the limit of this link is {consumer.link.message_bytes_max}"
+        consumer.detach_with(text, MESSAGE_SIZE_EXCEEDED)
+
+    def _holds_any(self, consumer: Consuming) -> bool:
+        """Whether the outcome of anything that it was sent is open, or is not on disk and its peer waits for that."""
+        link = consumer.link
+        if consumer.held or consumer.settling or link.unsettled:
+            return True
+        turns = (self._turns.gathered, self._turns.in_flight)
+        return any(answer[0] is link for turn in turns if turn is not None for answer in turn.answers)
+
+    def _until(self) -> float:
+        return self._clock.now + PATIENCE_S
+
+    def stops(self, consumer: Consuming) -> bool:
+        """Whether the consumer gets nothing now."""
+        return consumer in self.waiting and self._holds_any(consumer)
+
+    def answered(self, consumer: Consuming) -> None:
+        """The consumer's outcomes are on disk, and it was told so."""
+        if consumer in self.waiting:
+            consumer.queue.touch()
+
+    def settled_some(self, consumer: Consuming) -> None:
+        """The consumer settled some of what it holds: if it is waited for, the time begins anew."""
+        if self.waiting.pop(consumer, None) is not None:  # the order is that of their ends
+            self.waiting[consumer] = self._until()
+
+    def goes_on(self, consumer: Consuming) -> None:
+        """The consumer was handed a message, or has ended: it is not waited for."""
+        consumer.stopped = False
+        self.waiting.pop(consumer, None)
+
+    def next_deadline(self) -> float | None:
+        return next(iter(self.waiting.values()), None)
+
+    def tick(self, now: float) -> None:
+        """The links whose time is over are offered messages again."""
+        while (at := self.next_deadline()) is not None and at <= now:
+            consumer = next(iter(self.waiting))
+            del self.waiting[consumer]
+            consumer.queue.touch()
