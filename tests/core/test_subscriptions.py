@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from holdfast.amqp.wire.performatives import Source, Target
-from holdfast.amqp.wire.types import Symbol
+from holdfast.amqp.wire.types import Described, Symbol
+from holdfast.engine.log import Log
 from support.rig import Client, Node, Rig
 
 LASTING: dict[str, Any] = {"durable": 2, "expiry_policy": Symbol("never")}
@@ -130,3 +131,46 @@ def test_unsubscribed_it_stays_so_and_what_it_kept_goes() -> None:
     node.crash()
     node.start()
     assert subscriptions(node) == []
+
+
+@pytest.mark.parametrize(("address", "all_messages"), [("topic/flights", ": all messages"), ("work", "")])
+def test_the_log_says_when_a_link_creates_replaces_or_ends_a_durable_subscription(
+    address: str, all_messages: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It warns once if messages that waited are dropped, with their number."""
+    lines: list[tuple[str, str]] = []
+    write_for = Log.write_for
+
+    def kept(self: Log, caller: Any, level: str, about: str, text: str) -> None:
+        lines.append((level, text.partition(f"subscription 's' of {address!r} ")[2]))
+        write_for(self, caller, level, about, text)
+
+    monkeypatch.setattr(Log, "write_for", kept)
+    rig, node = hub()
+    client = rig.client(node)
+
+    def logged(subject: str = "", **source: Any) -> list[tuple[str, str]]:
+        link = client.receiver(f"{address}{subject}", name="s", source=LASTING | source)
+        rig.settle()
+        link.detach(closed=False)
+        rig.settle()
+        told, lines[:] = [line for line in lines if line[1]], []
+        return told
+
+    assert logged() == [("INFO", f"is created{all_messages}")] and logged() == []
+    if all_messages:
+        selecting = {"filter": {Symbol("s"): Described(Symbol("apache.org:selector-filter:string"), "x = 1")}}
+        put = client.sender(address)
+        rig.settle()
+        for body in ("1", "2", "3"):
+            client.send(put, body)
+        rig.settle()
+        replaced = "is replaced, and up to 3 messages that waited for it are dropped"
+        assert logged("/aa.#", **selecting) == [
+            ("WARNING", f"{replaced}: all messages before, pattern 'aa.#' and selector 'x = 1' now"),
+            ("INFO", "is created: pattern 'aa.#' and selector 'x = 1'"),
+        ]
+        replaced = "is replaced: pattern 'aa.#' and selector 'x = 1' before, pattern 'a' now"
+        assert logged("/a") == [("INFO", replaced), ("INFO", "is created: pattern 'a'")]
+    asked(rig, client, "s").detach(closed=True)
+    assert logged()[0] == ("INFO", "has ended: its peer closed it")

@@ -54,7 +54,9 @@ def add(verbs: "Verbs[argparse.ArgumentParser]") -> None:
         type=some_text,
         metavar="NAME",
         help="read through this durable subscription, which has its own cursor; a new one starts at the next message, "
-        "after those that are in the queue now",
+        "after those that are in the queue now. Of a topic: with another pattern or --selector than before it is "
+        "another subscription, and what waited for the old one is dropped. Of a queue: what --selector leaves out is "
+        "passed for good",
     )
     parser.add_argument(
         "--selector",

@@ -52,7 +52,7 @@ class SubscriptionEnds:
         if not isinstance(topic, Topic) or topic.named.get(cursor.name) is not cursor:
             return
         topic.ended_total += 1
-        text = f"subscription {cursor.name!r} of {topic.name!r} has ended: {why}"
+        text = f"{named(cursor)} has ended: {why}"
         self._log.write("WARNING", text)
         end(topic, cursor, self._resume, text, conditions.RESOURCE_DELETED)
 
@@ -82,6 +82,11 @@ class SubscriptionEnds:
 
     def next_deadline(self) -> float | None:
         return self._look_at if self._work.awaiting else None
+
+
+def named(cursor: Cursor) -> str:
+    """The durable subscription of a link, as the log calls it."""
+    return f"subscription {cursor.name!r} of {cursor.queue.name!r}"
 
 
 def _awaiting(queue: Queue) -> list[tuple[Cursor, int]]:

@@ -36,6 +36,7 @@ from holdfast.endpoints.browser import ReaderLink, ReaderParts
 from holdfast.endpoints.consumer import ConsumerLink, ConsumerParts
 from holdfast.endpoints.resumption.resume import Resumption
 from holdfast.endpoints.stored_answers import Answering, StoredAnswers, Told, at_once
+from holdfast.endpoints.subscription_ends import named
 from holdfast.endpoints.topic_bindings import TopicBindings, asked_ms
 from holdfast.names import check_name
 from holdfast.peers.peer import Peer
@@ -183,6 +184,7 @@ class ConsumerAttach:
             if full is not None:
                 raise Refusal(conditions.RESOURCE_LIMIT_EXCEEDED, full)
             cursor = queue.add_cursor(name, "copy", queue.next_sequence)
+            peer.log("INFO", f"{named(cursor)} is created")
         if cursor.mode != "copy":
             text = f"subscription {name!r} on queue {queue.name!r} is read by sequence, not by links"
             raise Refusal(conditions.NOT_ALLOWED, text)

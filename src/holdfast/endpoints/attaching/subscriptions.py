@@ -16,6 +16,7 @@ from holdfast.broker.cursors.cursor import Cursor
 from holdfast.broker.entries.kinds import QueueKind
 from holdfast.endpoints.addresses.link_refusal import Refusal, may
 from holdfast.endpoints.resumption.resume import Resumption
+from holdfast.endpoints.subscription_ends import named
 from holdfast.links.outgoing import Egress
 from holdfast.names import check_name
 from holdfast.peers.authorise import Authoriser
@@ -30,7 +31,7 @@ class SubscriptionLink(Egress):
     on it.
     """
 
-    def __init__(self, peer: Peer, link: Sender, found: list[Cursor], end: Callable[[Cursor], None]) -> None:
+    def __init__(self, peer: Peer, link: Sender, found: list[Cursor], end: Callable[[Peer, Cursor], None]) -> None:
         super().__init__(peer, link)
         self._found = found
         self._end = end
@@ -44,7 +45,7 @@ class SubscriptionLink(Egress):
         if self.link.closed_by_peer:
             for cursor in self._found:
                 if not cursor.consumers:  # otherwise another link reads it now, and it stays
-                    self._end(cursor)
+                    self._end(self.peer, cursor)
 
 
 class LinkSubscriptions:
@@ -79,10 +80,11 @@ class LinkSubscriptions:
         link.context = SubscriptionLink(peer, link, found, self._end)
         link.accept(source=Source(address=found[0].queue.name, durable=2, expiry_policy=NEVER))
 
-    def _end(self, cursor: Cursor) -> None:
+    def _end(self, peer: Peer, cursor: Cursor) -> None:
         """Deletes the named cursor, which has no reader, and the messages that it kept; stored with the turn's batch.
         Idempotent."""
         queue = self._catalog.queues.get(cursor.queue.key)
         if queue is not None and queue.named.get(cursor.name) is cursor:
             self._resume.release(queue, cursor)
             queue.remove_cursor(cursor.name)
+            peer.log("INFO", f"{named(cursor)} has ended: its peer closed it")

@@ -10,6 +10,7 @@ from holdfast.amqp.connection import Sender
 from holdfast.amqp.wire import conditions
 from holdfast.amqp.wire.performatives import Source
 from holdfast.amqp.wire.types import Described, Symbol
+from holdfast.broker import backlogs
 from holdfast.broker.cursors import entry_consumer
 from holdfast.broker.cursors.cursor import Cursor
 from holdfast.broker.entries import entry
@@ -22,7 +23,7 @@ from holdfast.endpoints.addresses.link_refusal import Refusal
 from holdfast.endpoints.attaching.filters import Decoded, EntrySelector, Filters, entry_selector, pattern_of
 from holdfast.endpoints.publishers import Publishers
 from holdfast.endpoints.resumption.resume import Resumption
-from holdfast.endpoints.subscription_ends import detach_all, end
+from holdfast.endpoints.subscription_ends import detach_all, end, named
 from holdfast.errors import StorageError
 from holdfast.names import NAME_BYTES_MAX, check_name
 from holdfast.peers.containers import asks_to_be_sole
@@ -122,13 +123,14 @@ class TopicAttach:
             if is_shared and found.consumers:
                 text = f"subscription {name!r} on {topic.name!r} has readers, with another selector or pattern"
                 raise Refusal(conditions.RESOURCE_LOCKED, text)
-            end(topic, found, self._resume, stolen, conditions.STOLEN)
+            self._replace(peer, topic, found, wants, stolen)
             found = None
         if found is None:
             full = self._catalog.subscriptions_full(topic)
             if full is not None:
                 raise Refusal(conditions.RESOURCE_LIMIT_EXCEEDED, full)
             found = topic.add_cursor(name, "copy", topic.next_sequence)
+            peer.log("INFO", f"{named(found)} is created: {_spelt(wants)}")
         elif name in topic.bindings:
             wants = wants.bounded_as(topic.bindings[name])
         wants = self._configured.bounded(topic, name, wants)
@@ -138,6 +140,17 @@ class TopicAttach:
             detach_all(found, stolen, conditions.STOLEN)
         topic.select(found, selector)
         return Subscribed(topic, found, selector)
+
+    def _replace(self, peer: Peer, topic: Topic, cursor: Cursor, wants: BindingRecord, stolen: str) -> None:
+        """Ends a subscription, because another one, which wants something else, has its name from now on."""
+        dropped, before = backlogs.unfinished(cursor), topic.bindings.get(cursor.name)
+        text = f"{_spelt(before)} before, {_spelt(wants)} now"
+        if dropped:
+            gone = f"up to {dropped} messages that waited for it are dropped"
+            peer.log("WARNING", f"{named(cursor)} is replaced, and {gone}: {text}")
+        else:
+            peer.log("INFO", f"{named(cursor)} is replaced: {text}")
+        end(topic, cursor, self._resume, stolen, conditions.STOLEN)
 
     def _name(self, peer: Peer, link: Sender, source: Source, *, is_shared: bool) -> str:
         """The subscription's name: that of the link, with its container if the container has its own names."""
@@ -183,6 +196,17 @@ class TopicAttach:
         if is_shared:
             self._shared[key] = queue
         return queue
+
+
+def _spelt(wants: BindingRecord | None) -> str:
+    """What a subscription wants, as the log says it."""
+    if wants is None:
+        return "all messages"
+    parts = [f"pattern {wants.pattern!r}"] if wants.pattern else []
+    parts += [f"selector {wants.selector!r}"] if wants.selector else []
+    parts += ["no-local"] if wants.not_from else []
+    parts += ["shared"] if wants.is_shared else []
+    return " and ".join(parts) or "all messages"
 
 
 class OfLarge(entry_consumer.EntrySelector):
