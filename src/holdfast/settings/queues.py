@@ -5,7 +5,7 @@ from typing import Final
 
 from holdfast.broker.bands import QUIET_S, check_bands
 from holdfast.broker.beginnings import FIRST, check_start
-from holdfast.broker.entries.address import QUEUES_PREFIX, without_alias
+from holdfast.broker.entries.address import QUEUES_PREFIX, TOPIC_PREFIX, is_within_topic, without_alias
 from holdfast.broker.entries.host_names import DEFAULT_HOST, InHost
 from holdfast.errors import ConfigError
 from holdfast.names import check_name
@@ -37,6 +37,20 @@ QUEUE_KEYS: Final[Keys] = {
 """The settings of a queue, and of what kind each is: in the node's file, in requests and in its record."""
 
 
+def check_queue_name(name: str) -> str:
+    """`name`, if a new queue may have it; otherwise ConfigError that says what is expected."""
+    check_name(name)
+    if without_alias(name) != name:
+        text = f"expected one that begins neither with {QUEUES_PREFIX} nor as a URL"
+    elif is_within_topic(name):
+        text = (
+            f"expected {TOPIC_PREFIX}NAME for a topic, without a further '/'; what follows in an address is a subject"
+        )
+    else:
+        return name
+    raise ConfigError(f"invalid name of queue {name!r}; {text}")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueConfig(InHost):
     """One durable queue (docs/configuration.md, `[[queue]]`).
@@ -65,12 +79,7 @@ class QueueConfig(InHost):
 
     def validate(self) -> None:
         """Raises ConfigError that names the queue and the key."""
-        check_name(self.name)
-        where = f"queue {self.name!r}"
-        if without_alias(self.name) != self.name:
-            text = f"expected one that begins neither with {QUEUES_PREFIX} nor as a URL"
-            raise ConfigError(f"invalid name of {where}; {text}")
-        self.check_values(where)
+        self.check_values(f"queue {check_queue_name(self.name)!r}")
 
     def check_values(self, where: str) -> None:
         """Checks all but the name. `where`: what has these settings, in a refusal."""

@@ -25,7 +25,7 @@ from holdfast.errors import ConfigError
 from holdfast.names import DEAD_LETTERS, check_name
 from holdfast.peers.limits.memory import Memory
 from holdfast.settings.node import NodeConfig
-from holdfast.settings.queues import QueueConfig
+from holdfast.settings.queues import QueueConfig, check_queue_name
 from holdfast.state import queue_records, steady
 from holdfast.state.delivery_rows import DeliveryRows
 from holdfast.state.ledger import Ledger
@@ -356,7 +356,7 @@ class Catalog:
             if queue is not None and queue.kind is not QueueKind.TOPIC:  # it got this name before there were topics
                 queue = None
         if queue is None and self.config.create_queues:
-            queue = self.create(QueueConfig(name=check_name(name), vhost=host))
+            queue = self.create(QueueConfig(name=check_queue_name(name), vhost=host))
         return queue
 
     def topics(self) -> list[Topic]:

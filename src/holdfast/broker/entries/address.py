@@ -56,6 +56,11 @@ def split_topic(name: str) -> tuple[str, str] | None:
     return (TOPIC_PREFIX + topic, rest) if topic else None
 
 
+def is_within_topic(name: str) -> bool:
+    """Whether `name` belongs to topics and names none: `topic/NAME/REST`, say."""
+    return name.startswith(TOPIC_PREFIX) and split_topic(name) != (name, "")
+
+
 def without_alias(text: str) -> str:
     """NAME for `/queues/NAME` and for `amqps://HOST/NAME`, percent-decoded (CLIENTS 39); any other text as it is.
 

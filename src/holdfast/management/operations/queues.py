@@ -32,7 +32,6 @@ from holdfast.management.operations.entities import EntityType
 from holdfast.management.operations.operation import READS, Operation, Table
 from holdfast.management.operations.rights import at_queue
 from holdfast.management.status.queues import QUEUE_ATTRIBUTES, QueueStatus
-from holdfast.names import check_name
 from holdfast.peers.link_tables import LinkTables
 from holdfast.queue_links.links import QueueLinks
 from holdfast.schema import COUNT, Keys, Kind
@@ -165,7 +164,7 @@ class QueueOperations:
     def create(self, host: str, name: str, arguments: dict[str, Any]) -> Answer:
         _check_settings(arguments, CONFIG_FIELDS)
         try:
-            config = QueueConfig(name=check_name(name), vhost=host, **arguments)
+            config = QueueConfig(name=name, vhost=host, **arguments)
             config.validate()
             queue = self._catalog.find(host, name)
             if queue is None:
@@ -192,7 +191,7 @@ class QueueOperations:
             raise Refused(409, f"queue {name!r} belongs to the node, whose configuration bounds it")
         config = QueueConfig(name=name, vhost=host, **told_fields(queue.config) | arguments)
         try:
-            config.validate()
+            config.check_values(f"queue {name!r}")
         except ConfigError as error:
             raise Refused(400, str(error)) from error
         changed = config != queue.config

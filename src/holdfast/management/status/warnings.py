@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator, Mapping, Sized
 from itertools import islice
 from typing import Final
 
+from holdfast.broker.entries.address import is_within_topic
+from holdfast.broker.entries.kinds import QueueKind
 from holdfast.broker.stored.origins import Origin
 from holdfast.custody.arrival.destination import Destination
 from holdfast.custody.departed import Departures
@@ -43,6 +45,8 @@ REFUSALS_MAX: Final = 5
 
 LEFT_OUT_MAX: Final = 20
 """Entries of federation that do not apply."""
+WITHIN_MAX: Final = 20
+"""Queues, from before such names were refused, whose name is an address of topics."""
 KEPT_MAX: Final = 20
 """Destinations in virtual hosts that the next hop does not take, of which one look says something."""
 
@@ -177,6 +181,10 @@ class Warnings:
             text = f"{left_out} sets of bindings of federated topics, one for each node and topic, are not taken"
             most = f"{SETS.origins_max:,} of a topic and {FOLLOWED_MAX:,} of a neighbour are the most"
             yield "bindings", f"{text}: {most}; messages do not go to the other nodes; federate fewer topics"
+        ordinary = (queue for queue in self._catalog.queues.values() if queue.kind is QueueKind.ORDINARY)
+        for queue in islice((queue for queue in ordinary if is_within_topic(queue.name)), WITHIN_MAX):
+            text = f"{_shown(queue.host, f'queue {queue.name!r}')}: its name is an address of topics"
+            yield f"within {queue.queue_id}", f"{text}; move its messages to another queue, and delete it"
         yield from self._full()
         for name, text in islice(self._forwarding.kept_here(), KEPT_MAX):
             yield f"kept {name}", text
