@@ -1,8 +1,13 @@
 """What the command line says of an option or a value that cannot be."""
 
+import argparse
+import re
+from collections.abc import Iterator
+
 import pytest
 
 from holdfast import cli
+from holdfast.cli.arguments import some_path
 
 
 @pytest.mark.parametrize(
@@ -42,3 +47,40 @@ def told(line: str, capsys: pytest.CaptureFixture[str]) -> str:
     verb, _, said = capsys.readouterr().err.removesuffix("\n").partition(": ")
     assert line.startswith(verb.removeprefix("holdfast "))
     return said
+
+
+PATH = re.compile(r"(FILE|DIR|DIRECTORY|PATH|DEVICE|REQUEST|CONFIG)(\.[a-z]+)?")
+
+
+def arguments_of(parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.Action]]:
+    """Each argument of the verb and of those within it, with the verb."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for choice in action.choices.values():
+                yield from arguments_of(choice)
+        else:
+            yield parser.prog, action
+
+
+PATHS = [(verb, action) for verb, action in arguments_of(cli.parser()) if PATH.fullmatch(str(action.metavar))]
+
+
+@pytest.mark.parametrize(("verb", "action"), PATHS, ids=[f"{verb} {action.dest}" for verb, action in PATHS])
+def test_each_argument_that_is_a_path_has_the_type_of_paths(verb: str, action: argparse.Action) -> None:
+    assert action.type is some_path, verb
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["node", "--data", ""], "holdfast node: invalid value '' for --data; expected a path"),
+        (["node", ""], "holdfast node: invalid value '' for CONFIG.toml; expected a path"),
+        (["store", "check", ""], "holdfast store check: invalid value '' for DIR; expected a path"),
+        (["receive", "q", "--to", ""], "holdfast receive: invalid value '' for --to; expected a path"),
+    ],
+)
+def test_an_empty_path_is_refused(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """It would be the current directory."""
+    with pytest.raises(SystemExit) as ended:
+        cli.main(words)
+    assert (ended.value.code, capsys.readouterr().err) == (2, f"{said}\n")

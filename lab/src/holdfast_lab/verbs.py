@@ -7,7 +7,7 @@ import argparse
 from pathlib import Path
 
 from holdfast.cli import fleet
-from holdfast.cli.arguments import COUNT, SEED, Verbs, add_json_option, add_verb, key_and_value, number_of
+from holdfast.cli.arguments import COUNT, SEED, Verbs, add_json_option, add_verb, key_and_value, number_of, some_path
 
 
 def add_fleet(verbs: "Verbs[argparse.ArgumentParser]") -> None:
@@ -18,7 +18,7 @@ def add_fleet(verbs: "Verbs[argparse.ArgumentParser]") -> None:
         "on this machine: starts every node of a topology, and returns when all are ready",
         "holdfast fleet up topology.toml --dir ./try",
     )
-    parser.add_argument("file", metavar="FILE", help="the topology, TOML; its addresses are ignored")
+    parser.add_argument("file", type=some_path, metavar="FILE", help="the topology, TOML; its addresses are ignored")
     _dir_option(parser, "where all of it is kept (default: ./FILE.fleet, without FILE's ending)")
     add_json_option(parser, "the fleet's state as JSON")
     parser.set_defaults(run=_run_fleet_up)
@@ -85,7 +85,7 @@ def add_fleet(verbs: "Verbs[argparse.ArgumentParser]") -> None:
 def _dir_option(
     parser: argparse.ArgumentParser, what: str = "the fleet's directory (default: the only *.fleet here)"
 ) -> None:
-    parser.add_argument("--dir", metavar="DIR", help=what)
+    parser.add_argument("--dir", type=some_path, metavar="DIR", help=what)
 
 
 def add_sim(verbs: "Verbs[argparse.ArgumentParser]") -> None:
@@ -126,8 +126,10 @@ def add_sim(verbs: "Verbs[argparse.ArgumentParser]") -> None:
         "runs a grid of scenarios, settings and seeds on a Spark cluster, into one table; as `holdfast pipeline sweep`",
         "holdfast sim sweep traffic.toml --out ./traffic --master 'local[2]'",
     )
-    parser.add_argument("file", metavar="FILE.toml", help="the grids")
-    parser.add_argument("--out", required=True, metavar="DIR", help="the table's directory, new or empty")
+    parser.add_argument("file", type=some_path, metavar="FILE.toml", help="the grids")
+    parser.add_argument(
+        "--out", required=True, type=some_path, metavar="DIR", help="the table's directory, new or empty"
+    )
     parser.add_argument("--master", default="local[*]", metavar="MASTER", help="Spark master (default %(default)s)")
     parser.add_argument(
         "--resume", action="store_true", help="continue the table of a sweep of this file that was ended or failed"
@@ -153,7 +155,10 @@ def add_sim(verbs: "Verbs[argparse.ArgumentParser]") -> None:
         "--routing", action="store_true", help="only networks whose nodes compute their own routes (default: all kinds)"
     )
     parser.add_argument(
-        "--out", metavar="DIR", help="directory for the report, and plan, events and picture of each seed that failed"
+        "--out",
+        type=some_path,
+        metavar="DIR",
+        help="directory for the report, and plan, events and picture of each seed that failed",
     )
     parser.add_argument(
         "--shrink", action="store_true", help="also search for a smaller plan that fails in the same way"
@@ -192,7 +197,11 @@ def add_sim(verbs: "Verbs[argparse.ArgumentParser]") -> None:
         "--seed", type=SEED, default=1, metavar="S", help="the seed of all random choices (default %(default)s)"
     )
     parser.add_argument(
-        "--picture", default="burst.png", metavar="FILE", help="where the picture goes (default ./%(default)s)"
+        "--picture",
+        default="burst.png",
+        type=some_path,
+        metavar="FILE",
+        help="where the picture goes (default ./%(default)s)",
     )
     parser.set_defaults(run=_run_sim)
     parser = add_verb(
@@ -221,13 +230,15 @@ def add_sim(verbs: "Verbs[argparse.ArgumentParser]") -> None:
         "runs a kept plan again",
         "holdfast sim replay ./out/plan.json --seed 7",
     )
-    parser.add_argument("file", metavar="FILE.json", help="plan.json of an earlier run's --out")
+    parser.add_argument("file", type=some_path, metavar="FILE.json", help="plan.json of an earlier run's --out")
     parser.add_argument("--seed", type=SEED, metavar="S", help="the seed (default: the one in the file)")
     _run_options(parser)
 
 
 def _run_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--out", metavar="DIR", help="directory for result, event log, timeline and plan")
+    parser.add_argument(
+        "--out", type=some_path, metavar="DIR", help="directory for result, event log, timeline and plan"
+    )
     # For the tests that plant a defect on purpose, to see it found.
     parser.add_argument("--canary", metavar="NAME", help=argparse.SUPPRESS)
     add_json_option(parser)
@@ -246,7 +257,11 @@ def add_demo(verbs: "Verbs[argparse.ArgumentParser]") -> None:
         "--flights", type=COUNT, default=1_800, metavar="N", help="the number of flights (default %(default)s)"
     )
     parser.add_argument(
-        "--out", default="demo-out", metavar="DIR", help="directory for numbers and picture (default %(default)s)"
+        "--out",
+        default="demo-out",
+        type=some_path,
+        metavar="DIR",
+        help="directory for numbers and picture (default %(default)s)",
     )
     parser.add_argument("--keep", action="store_true", help="keep the nodes' stores and the table")
     parser.set_defaults(run=_run_demo)

@@ -5,7 +5,17 @@ Rules of this file: as those of `holdfast.cli`: parsing only, the verb's work is
 
 import argparse
 
-from holdfast.cli.arguments import COUNT, SECONDS, SEED, Verbs, add_client_options, add_json_option, add_verb, some_text
+from holdfast.cli.arguments import (
+    COUNT,
+    SECONDS,
+    SEED,
+    Verbs,
+    add_client_options,
+    add_json_option,
+    add_verb,
+    some_path,
+    some_text,
+)
 
 
 def add_pipeline(verbs: "Verbs[argparse.ArgumentParser]") -> None:
@@ -23,7 +33,7 @@ def add_pipeline(verbs: "Verbs[argparse.ArgumentParser]") -> None:
         "holdfast pipeline ingest flights --url amqp://127.0.0.1:5672 --out ./table --available-now",
     )
     parser.add_argument("address", type=some_text, metavar="ADDRESS", help="the queue")
-    parser.add_argument("--out", required=True, metavar="DIR", help="the table's directory")
+    parser.add_argument("--out", required=True, type=some_path, metavar="DIR", help="the table's directory")
     parser.add_argument(
         "--available-now",
         action="store_true",
@@ -36,7 +46,10 @@ def add_pipeline(verbs: "Verbs[argparse.ArgumentParser]") -> None:
         help="the subscription that keeps the position in the queue (default: pipeline-TABLE, after --out)",
     )
     parser.add_argument(
-        "--checkpoint", metavar="DIR", help="Spark's checkpoint (default: DIR.checkpoint beside the table)"
+        "--checkpoint",
+        type=some_path,
+        metavar="DIR",
+        help="Spark's checkpoint (default: DIR.checkpoint beside the table)",
     )
     parser.add_argument("--master", default="local[*]", metavar="MASTER", help="Spark master (default %(default)s)")
     parser.add_argument(
@@ -105,7 +118,9 @@ def add_pipeline(verbs: "Verbs[argparse.ArgumentParser]") -> None:
         "--seeds", type=COUNT, default=100, metavar="N", help="the number of seeds (default %(default)s)"
     )
     parser.add_argument("--first-seed", type=SEED, default=1, metavar="S", help="the first seed (default %(default)s)")
-    parser.add_argument("--out", required=True, metavar="DIR", help="the table's directory, new or empty")
+    parser.add_argument(
+        "--out", required=True, type=some_path, metavar="DIR", help="the table's directory, new or empty"
+    )
     parser.add_argument("--master", default="local[*]", metavar="MASTER", help="Spark master (default %(default)s)")
     parser.set_defaults(run=_run_pipeline_swarm)
     parser = add_verb(
@@ -114,8 +129,10 @@ def add_pipeline(verbs: "Verbs[argparse.ArgumentParser]") -> None:
         "runs a grid of scenarios, settings and seeds on a Spark cluster, and writes a row of a table for each run",
         "holdfast pipeline sweep benchmarks/sweeps/traffic.toml --out ./traffic --master 'local[2]'",
     )
-    parser.add_argument("file", type=some_text, metavar="FILE.toml", help="the grids")
-    parser.add_argument("--out", required=True, metavar="DIR", help="the table's directory, new or empty")
+    parser.add_argument("file", type=some_path, metavar="FILE.toml", help="the grids")
+    parser.add_argument(
+        "--out", required=True, type=some_path, metavar="DIR", help="the table's directory, new or empty"
+    )
     parser.add_argument("--master", default="local[*]", metavar="MASTER", help="Spark master (default %(default)s)")
     parser.add_argument(
         "--resume", action="store_true", help="continue the table of a sweep of this file that was ended or failed"
@@ -135,15 +152,17 @@ def add_pipeline(verbs: "Verbs[argparse.ArgumentParser]") -> None:
         "holdfast pipeline report traffic ./traffic --page docs/results/traffic-control.md "
         "--picture docs/results/traffic-control.png",
     )
-    parser.add_argument("tables", type=some_text, metavar="DIR", nargs="+", help="the tables of one sweep or more")
-    parser.add_argument("--page", metavar="FILE", help="document whose marked part gets the tables")
-    parser.add_argument("--picture", metavar="FILE.png", help="draw the figures (needs matplotlib)")
+    parser.add_argument("tables", type=some_path, metavar="DIR", nargs="+", help="the tables of one sweep or more")
+    parser.add_argument("--page", type=some_path, metavar="FILE", help="document whose marked part gets the tables")
+    parser.add_argument("--picture", type=some_path, metavar="FILE.png", help="draw the figures (needs matplotlib)")
     add_json_option(parser, "the report as JSON")
     parser.set_defaults(run=_run_pipeline_report)
 
 
 def _add_batch_log(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--batch-log", metavar="FILE", help="write a line of JSON for each batch to the end of FILE")
+    parser.add_argument(
+        "--batch-log", type=some_path, metavar="FILE", help="write a line of JSON for each batch to the end of FILE"
+    )
 
 
 # ----------------------------------------------------------------------------------- run, lazily imported

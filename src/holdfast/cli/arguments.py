@@ -202,6 +202,13 @@ def some_text(text: str) -> str:
     return text
 
 
+def some_path(text: str) -> str:
+    """The path of a file or directory: an empty one would be the current directory."""
+    if not text:
+        raise argparse.ArgumentTypeError("invalid value ''; expected a path")
+    return text
+
+
 def uuid_text(text: str) -> str:
     try:
         return str(UUID(text))
@@ -247,16 +254,24 @@ def add_client_options(parser: argparse.ArgumentParser, *, retry_s: float) -> No
         metavar="NAME",
         help="the virtual host at the node, as /NAME behind the URL's port (default the user's)",
     )
-    parser.add_argument("--password-file", metavar="FILE", help="read the password from the first line of this file")
     parser.add_argument(
-        "--ca-file", metavar="FILE", help="for amqps: the authorities that may have signed the node's certificate, PEM"
+        "--password-file", type=some_path, metavar="FILE", help="read the password from the first line of this file"
+    )
+    parser.add_argument(
+        "--ca-file",
+        type=some_path,
+        metavar="FILE",
+        help="for amqps: the authorities that may have signed the node's certificate, PEM",
     )
     parser.add_argument(
         "--certificate-file",
+        type=some_path,
         metavar="FILE",
         help="for amqps: a certificate to show the node, PEM; without a user in the URL it is the login",
     )
-    parser.add_argument("--key-file", metavar="FILE", help="the certificate's key, PEM (default in the same file)")
+    parser.add_argument(
+        "--key-file", type=some_path, metavar="FILE", help="the certificate's key, PEM (default in the same file)"
+    )
     parser.add_argument(
         "--server-name", metavar="NAME", help="for amqps: the name in the node's certificate (default the URL's host)"
     )

@@ -16,6 +16,7 @@ from holdfast.cli.arguments import (
     host_and_port,
     message_arguments,
     number_of,
+    some_path,
     some_text,
 )
 
@@ -45,7 +46,7 @@ def add(verbs: "Verbs[argparse.ArgumentParser]") -> None:
     )
     parser.add_argument(
         "--journal",
-        type=some_text,
+        type=some_path,
         required=True,
         metavar="DIR",
         help="the directory in which lines are kept until the node has them; created if needed",
@@ -56,12 +57,12 @@ def add(verbs: "Verbs[argparse.ArgumentParser]") -> None:
         metavar="HOST:PORT",
         help="take lines from TCP connections to this address; port 0 chooses a free port",
     )
-    parser.add_argument("--serial", type=some_text, metavar="DEVICE", help="take lines from this serial line")
+    parser.add_argument("--serial", type=some_path, metavar="DEVICE", help="take lines from this serial line")
     parser.add_argument(
         "--baud", type=number_of(50, 4_000_000, "bits a second"), default=9600, metavar="N",
         help="the speed of the serial line (default %(default)s), with 8 data bits, no parity and 1 stop bit",
     )  # fmt: skip
-    parser.add_argument("--folder", type=some_text, metavar="DIR", help="take lines from the files in this directory")
+    parser.add_argument("--folder", type=some_path, metavar="DIR", help="take lines from the files in this directory")
     parser.add_argument(
         "--pattern",
         type=some_text,

@@ -16,6 +16,7 @@ from holdfast.cli.arguments import (
     add_json_option,
     add_verb,
     number_of,
+    some_path,
     some_text,
 )
 from holdfast.errors import missing_package
@@ -49,10 +50,17 @@ def _add_fleet(actions: "Verbs[argparse.ArgumentParser]") -> None:
         "holdfast fleet init ./fleet --topology topology.toml --service fleet.example:5670",
     )
     parser.add_argument(
-        "dir", metavar="DIR", help="the fleet's directory, new or empty; keep it private, and copies of it"
+        "dir",
+        type=some_path,
+        metavar="DIR",
+        help="the fleet's directory, new or empty; keep it private, and copies of it",
     )
     parser.add_argument(
-        "--topology", required=True, metavar="FILE", help="the topology, TOML; addresses begin with amqps://"
+        "--topology",
+        required=True,
+        type=some_path,
+        metavar="FILE",
+        help="the topology, TOML; addresses begin with amqps://",
     )
     parser.add_argument(
         "--service", required=True, metavar="HOST:PORT", help="where sites will reach `holdfast fleet serve`"
@@ -72,7 +80,9 @@ def _add_fleet(actions: "Verbs[argparse.ArgumentParser]") -> None:
     parser.add_argument(
         "--hours", type=HOURS, default=24.0, metavar="H", help="how long it may be used (default %(default)g)"
     )
-    parser.add_argument("--out", metavar="FILE", help="write it to this file, for its owner alone (default: print it)")
+    parser.add_argument(
+        "--out", type=some_path, metavar="FILE", help="write it to this file, for its owner alone (default: print it)"
+    )
     add_json_option(parser)
     parser.set_defaults(run=_operators("token"))
 
@@ -116,10 +126,14 @@ def _add_fleet(actions: "Verbs[argparse.ArgumentParser]") -> None:
     )
     _node_argument(parser)
     parser.add_argument(
-        "request", nargs="?", metavar="REQUEST", help="the file of `request` at the site (default: no new certificate)"
+        "request",
+        nargs="?",
+        type=some_path,
+        metavar="REQUEST",
+        help="the file of `request` at the site (default: no new certificate)",
     )
     _dir_option(parser)
-    parser.add_argument("--out", required=True, metavar="FILE", help="the file for the site")
+    parser.add_argument("--out", required=True, type=some_path, metavar="FILE", help="the file for the site")
     _passphrase_option(parser)
     parser.set_defaults(run=_operators("sign"))
 
@@ -163,9 +177,13 @@ def _add_software(actions: "Verbs[argparse.ArgumentParser]") -> None:
         "makes a file with this version of Holdfast and all that it needs, for sites without internet",
         "holdfast fleet bundle holdfast.bundle --source ./holdfast --dir ./fleet",
     )
-    parser.add_argument("out", metavar="FILE", help="the file; it is for machines and a Python like these")
+    parser.add_argument(
+        "out", type=some_path, metavar="FILE", help="the file; it is for machines and a Python like these"
+    )
     _dir_option(parser)
-    parser.add_argument("--source", required=True, metavar="DIR", help="the directory of Holdfast's source")
+    parser.add_argument(
+        "--source", required=True, type=some_path, metavar="DIR", help="the directory of Holdfast's source"
+    )
     _passphrase_option(parser)
     add_json_option(parser)
     parser.set_defaults(run=_operators("bundle"))
@@ -176,7 +194,7 @@ def _add_software(actions: "Verbs[argparse.ArgumentParser]") -> None:
         "at a site: installs a bundle beside the version that runs, switches to it, and goes back if that fails",
         "holdfast fleet upgrade holdfast.bundle --site /var/lib/holdfast --prefix /opt/holdfast",
     )
-    parser.add_argument("bundle", metavar="FILE", help="the file of `bundle`")
+    parser.add_argument("bundle", type=some_path, metavar="FILE", help="the file of `bundle`")
     _site_option(parser)
     _prefix_options(parser)
     parser.set_defaults(run=_sites("upgrade"))
@@ -193,7 +211,11 @@ def _add_software(actions: "Verbs[argparse.ArgumentParser]") -> None:
 
 def _prefix_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--prefix", required=True, metavar="DIR", help="where the versions are; the node runs DIR/current/bin/holdfast"
+        "--prefix",
+        required=True,
+        type=some_path,
+        metavar="DIR",
+        help="where the versions are; the node runs DIR/current/bin/holdfast",
     )
     parser.add_argument(
         "--restart", metavar="COMMAND",
@@ -208,7 +230,7 @@ def _add_site(actions: "Verbs[argparse.ArgumentParser]") -> None:
         "at a site: gets its certificate and configuration by a token",
         "holdfast fleet enrol ewr.token --site /var/lib/holdfast",
     )
-    parser.add_argument("token", metavar="FILE", help="the file with the token; - reads standard input")
+    parser.add_argument("token", type=some_path, metavar="FILE", help="the file with the token; - reads standard input")
     _site_option(parser)
     parser.add_argument(
         "--retry", type=YEAR_S, default=60.0, metavar="S",
@@ -239,7 +261,9 @@ def _add_site(actions: "Verbs[argparse.ArgumentParser]") -> None:
         "holdfast fleet request --site /var/lib/holdfast --out ewr.csr",
     )
     _site_option(parser)
-    parser.add_argument("--out", required=True, metavar="FILE", help="the file for `sign`; it has no secret")
+    parser.add_argument(
+        "--out", required=True, type=some_path, metavar="FILE", help="the file for `sign`; it has no secret"
+    )
     parser.set_defaults(run=_sites("request"))
 
     parser = add_verb(
@@ -248,7 +272,7 @@ def _add_site(actions: "Verbs[argparse.ArgumentParser]") -> None:
         "at a site without a way to the service: installs what `sign` has made",
         "holdfast fleet install ewr.provision --site /var/lib/holdfast",
     )
-    parser.add_argument("file", metavar="FILE", help="the file of `sign`")
+    parser.add_argument("file", type=some_path, metavar="FILE", help="the file of `sign`")
     _site_option(parser)
     parser.add_argument(
         "--fingerprint", metavar="DIGITS", help="of the fleet's authority, as `init` printed it; needed the first time"
@@ -261,17 +285,21 @@ def _node_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def _dir_option(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--dir", default=".", metavar="DIR", help="the fleet's directory (default: this one)")
+    parser.add_argument(
+        "--dir", default=".", type=some_path, metavar="DIR", help="the fleet's directory (default: this one)"
+    )
 
 
 def _site_option(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--site", default=".", metavar="DIR", help="the site's directory (default: this one)")
+    parser.add_argument(
+        "--site", default=".", type=some_path, metavar="DIR", help="the site's directory (default: this one)"
+    )
 
 
 def _passphrase_option(
     parser: argparse.ArgumentParser, does: str = "of the authority's key, in the first line"
 ) -> None:
-    parser.add_argument("--passphrase-file", metavar="FILE", help=does)
+    parser.add_argument("--passphrase-file", type=some_path, metavar="FILE", help=does)
 
 
 def _wait_option(parser: argparse.ArgumentParser) -> None:

@@ -5,7 +5,7 @@ Rules of this file: as those of the package.
 
 import argparse
 
-from holdfast.cli.arguments import Verbs, add_client_options, add_json_option, add_verb, some_text
+from holdfast.cli.arguments import Verbs, add_client_options, add_json_option, add_verb, some_path, some_text
 
 
 def add(verbs: "Verbs[argparse.ArgumentParser]") -> None:
@@ -43,6 +43,7 @@ def add(verbs: "Verbs[argparse.ArgumentParser]") -> None:
             )
             parser.add_argument(
                 "--steps-file",
+                type=some_path,
                 metavar="FILE",
                 help="TOML with `steps`, as in [[link]] of a node's file (docs/links.md)",
             )

@@ -13,6 +13,7 @@ from holdfast.cli.arguments import (
     add_client_options,
     add_json_option,
     add_verb,
+    some_path,
     some_text,
 )
 
@@ -98,7 +99,11 @@ def _add_action(parser: argparse.ArgumentParser, name: str) -> None:
         )
     elif name == "export":
         parser.add_argument(
-            "file", nargs="?", metavar="FILE", help="the file to write or to replace (default: standard output)"
+            "file",
+            nargs="?",
+            type=some_path,
+            metavar="FILE",
+            help="the file to write or to replace (default: standard output)",
         )
         _add_choice(parser, "only messages for which this is true")
         add_client_options(parser, retry_s=0.0)

@@ -12,6 +12,7 @@ from holdfast.cli.arguments import (
     add_json_option,
     add_verb,
     number_of,
+    some_path,
 )
 
 
@@ -37,7 +38,7 @@ def _add_topology(verbs: "Verbs[argparse.ArgumentParser]") -> None:
         "checks a topology file, and lists nodes that no path reaches",
         "holdfast topology check topology.toml",
     )
-    parser.add_argument("file", metavar="FILE", help="the topology, TOML")
+    parser.add_argument("file", type=some_path, metavar="FILE", help="the topology, TOML")
     add_json_option(parser)
     parser.set_defaults(run=_run_topology_check)
     parser = add_verb(
@@ -46,7 +47,7 @@ def _add_topology(verbs: "Verbs[argparse.ArgumentParser]") -> None:
         "prints a node's shortest paths: destination, next hop, cost, path",
         "holdfast topology routes topology.toml --from ewr --json",
     )
-    parser.add_argument("file", metavar="FILE", help="the topology, TOML")
+    parser.add_argument("file", type=some_path, metavar="FILE", help="the topology, TOML")
     parser.add_argument("--from", dest="node", required=True, metavar="NODE", help="the node whose paths are printed")
     add_json_option(parser)
     parser.set_defaults(run=_run_topology_routes)

@@ -14,6 +14,7 @@ from holdfast.cli.arguments import (
     add_client_options,
     add_json_option,
     add_verb,
+    some_path,
     some_text,
 )
 
@@ -72,6 +73,7 @@ def add(verbs: "Verbs[argparse.ArgumentParser]") -> None:
     )
     parser.add_argument(
         "--to",
+        type=some_path,
         metavar="DIRECTORY",
         help="write each body, of any size, to a file SEQUENCE-NAME in this directory, and print its path",
     )

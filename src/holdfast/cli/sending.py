@@ -15,6 +15,7 @@ from holdfast.cli.arguments import (
     add_client_options,
     add_verb,
     message_arguments,
+    some_path,
     some_text,
 )
 
@@ -29,12 +30,15 @@ def add(verbs: "Verbs[argparse.ArgumentParser]") -> None:
         "holdfast send pictures --file ./map.tiff --producer jfk",
     )
     parser.add_argument("address", type=some_text, metavar="ADDRESS", help="queue, or queue@node")
-    parser.add_argument("file", nargs="?", metavar="FILE", help="the file to send (default: standard input, also -)")
+    parser.add_argument(
+        "file", nargs="?", type=some_path, metavar="FILE", help="the file to send (default: standard input, also -)"
+    )
     parser.add_argument(
         "--file",
         dest="files",
         action="append",
         default=[],
+        type=some_path,
         metavar="PATH",
         help="send this file as one message of any size; may be repeated",
     )

@@ -5,7 +5,7 @@ Rules of this file: as those of the package.
 
 import argparse
 
-from holdfast.cli.arguments import Verbs, add_client_options, add_json_option, add_verb, host_and_port
+from holdfast.cli.arguments import Verbs, add_client_options, add_json_option, add_verb, host_and_port, some_path
 
 
 def add_node(verbs: "Verbs[argparse.ArgumentParser]") -> None:
@@ -18,6 +18,7 @@ def add_node(verbs: "Verbs[argparse.ArgumentParser]") -> None:
     parser.add_argument(
         "config",
         nargs="?",
+        type=some_path,
         metavar="CONFIG.toml",
         help="configuration, TOML (options win over it); without one any address that a client names becomes a "
         "durable queue",
@@ -29,7 +30,9 @@ def add_node(verbs: "Verbs[argparse.ArgumentParser]") -> None:
         metavar="HOST:PORT",
         help="the address to listen on (default 127.0.0.1:5672), amqps://HOST:PORT for TLS; port 0 chooses a free port",
     )
-    parser.add_argument("--data", metavar="DIR", help="the directory of the store (default ./NAME.holdfast)")
+    parser.add_argument(
+        "--data", type=some_path, metavar="DIR", help="the directory of the store (default ./NAME.holdfast)"
+    )
     parser.set_defaults(run=_run_node)
 
 
@@ -59,7 +62,7 @@ def add_store(verbs: "Verbs[argparse.ArgumentParser]") -> None:
         "reads everything in a stopped node's store, or in a backup, and prints what is wrong",
         "holdfast store check /var/lib/holdfast --json",
     )
-    parser.add_argument("data", metavar="DIR", help="the store's directory")
+    parser.add_argument("data", type=some_path, metavar="DIR", help="the store's directory")
     _store_options(parser)
     parser = add_verb(
         actions,
@@ -67,7 +70,7 @@ def add_store(verbs: "Verbs[argparse.ArgumentParser]") -> None:
         "rewrites a stopped node's store without its free space",
         "holdfast store compact /var/lib/holdfast",
     )
-    parser.add_argument("data", metavar="DIR", help="the store's directory")
+    parser.add_argument("data", type=some_path, metavar="DIR", help="the store's directory")
     _store_options(parser)
     parser = add_verb(
         actions,
@@ -75,7 +78,7 @@ def add_store(verbs: "Verbs[argparse.ArgumentParser]") -> None:
         "copies a store as it is at this moment, also while the node runs",
         "holdfast store backup /var/lib/holdfast /backup/monday",
     )
-    parser.add_argument("data", metavar="DIR", help="the store's directory")
+    parser.add_argument("data", type=some_path, metavar="DIR", help="the store's directory")
     parser.add_argument("to", metavar="TO", help="the directory of the backup, which must not exist yet")
     _store_options(parser)
     parser = add_verb(
@@ -85,7 +88,9 @@ def add_store(verbs: "Verbs[argparse.ArgumentParser]") -> None:
         "holdfast store restore /backup/monday /var/lib/holdfast",
     )
     parser.add_argument("source", metavar="FROM", help="a backup, or a stopped node's store")
-    parser.add_argument("data", metavar="DIR", help="the directory of the new store, which must not hold one yet")
+    parser.add_argument(
+        "data", type=some_path, metavar="DIR", help="the directory of the new store, which must not hold one yet"
+    )
     _store_options(parser)
 
 

@@ -5,7 +5,7 @@ Rules of this file: as those of the package. No option takes a password: who lis
 
 import argparse
 
-from holdfast.cli.arguments import Verbs, add_json_option, add_verb, some_text
+from holdfast.cli.arguments import Verbs, add_json_option, add_verb, some_path, some_text
 
 
 def add(verbs: "Verbs[argparse.ArgumentParser]") -> None:
@@ -27,11 +27,15 @@ def add(verbs: "Verbs[argparse.ArgumentParser]") -> None:
             parser.add_argument("name", type=some_text, metavar="NAME", help="the user's name")
             parser.add_argument("--vhost", default="", metavar="HOST", help="the user's virtual host")
         parser.add_argument(
-            "--file", required=True, metavar="FILE", help="the users_file of the node; `add` makes it if there is none"
+            "--file",
+            required=True,
+            type=some_path,
+            metavar="FILE",
+            help="the users_file of the node; `add` makes it if there is none",
         )
         if name in ("add", "passwd"):
             parser.add_argument(
-                "--password-file", metavar="FILE",
+                "--password-file", type=some_path, metavar="FILE",
                 help="a file whose first line is the password (default: asked for; - reads standard input)",
             )  # fmt: skip
         add_json_option(parser)
