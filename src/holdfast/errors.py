@@ -40,6 +40,14 @@ class ConfigError(HoldfastError):
     """A mistake in a file, an option or an argument. The text says what is wrong and what is expected."""
 
 
+class Stopped(HoldfastError):
+    """A signal ended a command, and what it left is to be said. `code`: its exit code."""
+
+    def __init__(self, text: str, code: int) -> None:
+        super().__init__(text)
+        self.code = code
+
+
 def missing_package(name: str | None, install: str) -> ConfigError:
     """For a package that a part of Holdfast needs, and that is not installed. `install` is what pip is given."""
     how = f"`make setup`, or by `pip install {install}` in the directory of Holdfast's source"

@@ -3,15 +3,18 @@
 import asyncio
 import json
 import re
+import signal
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from client.fake_broker import FakeBroker, Peer
+from holdfast.amqp.message.message import Message
 from holdfast.client import Connection, ConnectionFailed, ManagementError, RequestInDoubt, connect
 from holdfast.client.management import READ, SET, is_repeatable
-from support.process import NodeProcess, run_holdfast
+from support.process import NodeProcess, killed_at_the_end, run_holdfast
 
 ONCE = {"CLOSE", "COPY", "DELETE", "FORGET", "MOVE", "PURGE", "REQUEUE", "SKIP"}
 """What these operations do a second time is something else."""
@@ -135,6 +138,50 @@ async def test_the_command_line_says_it_in_one_line(broker: FakeBroker) -> None:
     line = done.stderr.splitlines()[-1]
     assert line.startswith("holdfast queue purge: PURGE holdfast:queue 'q': the connection to ")
     assert line.endswith("; the node may have carried it out or not: look before you ask again")
+
+
+@pytest.mark.parametrize(
+    ("words", "asked", "code"),
+    [
+        ("queue purge q", "PURGE holdfast:queue 'q'", signal.SIGINT),
+        ("queue create q", "CREATE holdfast:queue 'q'", signal.SIGTERM),
+        ("messages copy q 1 --to x", "COPY holdfast:entry 'q'", signal.SIGINT),
+        ("messages move q 1 --to x --json", "MOVE holdfast:entry 'q'", signal.SIGINT),
+        ("queue list", "", signal.SIGINT),
+    ],
+)
+async def test_ctrl_c_before_the_answer_to_a_change_is_told_in_one_line(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch, words: str, asked: str, code: signal.Signals
+) -> None:
+    """What only reads is ended without a word."""
+    answer, stop = Peer.answer, asyncio.Event()
+
+    def answer_questions(peer: Peer, event: Any) -> None:
+        told = Message.decode(event.payload).application_properties or {}
+        if told["operation"] == "QUERY" and told["type"] == "holdfast:entry":
+            answer(peer, event)
+        else:
+            stop.set()
+
+    broker.answer = lambda told, value: (
+        200,
+        "",
+        {"entries": [{"sequence": 1, "delivery_count": 0}], "queue_uuid": "u"},
+    )
+    monkeypatch.setattr(Peer, "answer", answer_questions)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "holdfast", *words.split(), "--url", broker.url,
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    async with killed_at_the_end(process):
+        await asyncio.wait_for(stop.wait(), LIMIT_S)
+        process.send_signal(code)
+        _, stderr = await asyncio.wait_for(process.communicate(), LIMIT_S)
+    assert process.returncode == 128 + code
+    verb = " ".join(words.split()[:2])
+    doubt = "the node may have carried it out or not: look before you ask again"
+    line = f"holdfast {verb}: {asked}: given up before the answer came; {doubt}\n"
+    assert stderr.decode() == (line if asked else "")
 
 
 def test_the_documents_say_which_may_be_repeated() -> None:

@@ -13,7 +13,7 @@ from typing import Final
 from holdfast import __version__
 from holdfast.cli import process, serving
 from holdfast.cli.arguments import Parser, not_utf8
-from holdfast.errors import ConfigError, HoldfastError
+from holdfast.errors import ConfigError, HoldfastError, Stopped
 
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
@@ -117,7 +117,7 @@ def _run(argv: Sequence[str] | None) -> int:
         return EXIT_USAGE
     except HoldfastError as error:
         process.complain(f"{name}: {error}")
-        return EXIT_FAILED
+        return error.code if isinstance(error, Stopped) else EXIT_FAILED
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except BrokenPipeError:

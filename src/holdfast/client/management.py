@@ -104,6 +104,10 @@ class Management(ClientLink):
             if message_id in self._asked and not request.is_repeatable:
                 raise RequestInDoubt(f"{text}; {UNKNOWN}") from None
             raise ConnectionFailed(text) from None
+        except asyncio.CancelledError as error:
+            if message_id in self._asked and operation not in READ:
+                error.add_note(f"{what}: given up before the answer came; {UNKNOWN}")
+            raise
         finally:
             self._requests.pop(message_id, None)
             self._unsent.pop(message_id, None)

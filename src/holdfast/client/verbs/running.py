@@ -23,7 +23,7 @@ from holdfast.client.errors import ManagementError
 from holdfast.client.network.url import Url, parse_url
 from holdfast.client.opening import connect
 from holdfast.client.send.sender import Sender, Waits
-from holdfast.errors import ConfigError, HoldfastError
+from holdfast.errors import ConfigError, HoldfastError, Stopped
 from holdfast.lines import CLEAR_LINE, one_line, say
 from holdfast.signals import MEANINGLESS, ignore
 
@@ -73,7 +73,8 @@ def run(main: Callable[[], Coroutine[Any, Any, int]]) -> int:
 
 
 async def _stoppable(main: Callable[[], Coroutine[Any, Any, int]]) -> int:
-    """Runs `main`; a signal cancels it, so that it can end its connection properly."""
+    """Runs `main`; a signal cancels it, so that it can end its connection properly. Stopped if it leaves a request to
+    the node in doubt (client/management.py), which the notes of the cancellation say."""
     loop = asyncio.get_running_loop()
     task = loop.create_task(main())
     stopped: list[int] = []
@@ -87,10 +88,12 @@ async def _stoppable(main: Callable[[], Coroutine[Any, Any, int]]) -> int:
             loop.add_signal_handler(number, stop, code)
     try:
         return await task
-    except asyncio.CancelledError:
-        if stopped:
-            return stopped[0]
-        raise
+    except asyncio.CancelledError as error:
+        if not stopped:
+            raise
+        for note in getattr(error, "__notes__", ()):
+            raise Stopped(note, stopped[0]) from None
+        return stopped[0]
 
 
 async def in_thread(function: Callable[..., T], *arguments: Any) -> T:
