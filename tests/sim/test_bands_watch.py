@@ -8,9 +8,12 @@ import pytest
 from holdfast.broker.bands import Bands
 from holdfast.broker.queue import Queue
 from holdfast.pacing.root_credit import RootCredit
+from holdfast.pacing.settings import PacingConfig
+from holdfast.settings.queues import QueueConfig
 from holdfast_lab.draws import drawn_bursts
 from holdfast_lab.draws.drawn_bursts import NAME, PACED, SHARE, with_bursts
 from holdfast_lab.plan.faults import Fault
+from holdfast_lab.plan.networks import Link, LinkShape, Topology
 from holdfast_lab.plan.plan import Plan, from_json
 from holdfast_lab.runs.run import Result, execute
 from holdfast_lab.runs.swarm import draw_plan
@@ -86,6 +89,46 @@ def test_a_seed_with_room_by_priority_ends_well(when_full: str) -> None:
 def test_what_fills_the_room_of_others_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Queue, "bounds", lambda self, priority=9: (self.config.messages_max, self.config.bytes_max))
     result = ran()
+    assert not result.ok and "fills it up to" in result.failure
+
+
+def returning() -> Plan:
+    """A client whose messages for a root go over a node that cannot reach it either; they come back by the next table,
+    while others have filled the part of their priority."""
+    shape = LinkShape()
+    return Plan(
+        name="comes-back",
+        topology=Topology(
+            nodes=("ber", "zrh", "syd"),
+            links=tuple(
+                Link(one=one, other=other, there=shape)
+                for one, other in (("ber", "zrh"), ("ber", "syd"), ("zrh", "syd"))
+            ),
+            queues={"syd": (QueueConfig(name="work"),)},
+            pacing={"ber": PacingConfig(roots=("syd",), capacity_bytes=5_000, when_full="block")},
+        ),
+        workloads=(
+            {"kind": "publish", "node": "ber", "address": "work@syd", "messages": 200, "size": 100, "rate": 50.0},
+            {"kind": "consume", "node": "syd", "queue": "work"},
+        ),
+        faults=(
+            Fault(kind="partition", at=0.0, link=("ber", "syd"), seconds=6.0),
+            Fault(kind="partition", at=0.0, link=("zrh", "syd"), seconds=6.0),
+            Fault(kind="re-route", at=0.0, link=("ber", "syd"), seconds=2.0),
+            Fault(kind="re-route", at=4.0, link=("zrh", "syd"), seconds=4.0),
+        ),
+        safety_s=10.0,
+    )
+
+
+def test_what_comes_back_by_another_route_may_fill_all_of_a_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its node has accepted it already; what a client sends beside it is held to its part."""
+    result = execute(returning(), 1)
+    assert result.ok, result.failure
+    assert result.metrics["came_back"] > 20
+    assert result.metrics["taken_by_band"] >= 200
+    monkeypatch.setattr(Queue, "bounds", lambda self, priority=9: (self.config.messages_max, self.config.bytes_max))
+    result = execute(returning(), 1)
     assert not result.ok and "fills it up to" in result.failure
 
 

@@ -33,7 +33,7 @@ def _band(priority: int) -> int:
 class _Seen:
     """One queue in one life of its node, as it was after the turn before."""
 
-    def __init__(self, queue: Queue, now: float) -> None:
+    def __init__(self, queue: Queue, now: float, numbered: int) -> None:
         self.began_at = self.left_at = now
         self.left = queue.out_total
         self.higher_at: dict[bool, float] = {False: now, True: now}
@@ -42,13 +42,15 @@ class _Seen:
         """When something came last whose priority nobody can tell here: it is on disk alone."""
         self.waits: dict[tuple[object, int], float] = {}
         """By link and delivery: since when a message that waits has had room, or from when on it will have."""
-        self.look(queue, now)
+        self.look(queue, now, numbered)
 
-    def look(self, queue: Queue, now: float) -> None:
+    def look(self, queue: Queue, now: float, numbered: int) -> None:
+        """`numbered`: of a transmission queue, the number that the node gives next; every client's message gets one."""
         if queue.out_total != self.left:
             self.left, self.left_at = queue.out_total, now
         self.messages, self.bytes = queue.messages, queue.bytes_held
         self.next = queue.next_sequence
+        self.numbered = numbered
 
     def came(self, priority: int, now: float) -> None:
         if priority >= DEFAULT:
@@ -99,6 +101,8 @@ class BandsWatch:
         """Copies for other nodes that were judged as they came."""
         self.passed = 0
         """What was taken while lower messages waited at the queue."""
+        self.came_back = 0
+        """What this node had taken of its clients before, and another node brought back."""
 
     def turned(self, node: SimNode) -> None:
         core = node.core
@@ -111,9 +115,10 @@ class BandsWatch:
         for name, queue in core.catalog.queues.items():
             if queue.config.room_low >= 1:
                 continue
+            numbered = core.catalog.ledger.identities.get(queue.destination, 1)
             seen = self._seen.get(name)
             if seen is None:
-                seen = self._seen[name] = _Seen(queue, now)
+                seen = self._seen[name] = _Seen(queue, now, numbered)
             came = max(0, queue.next_sequence - seen.next)
             self._look_taken(node.name, queue, seen, came, now)
             found = refused.get((queue.host, queue.name), [])
@@ -121,7 +126,7 @@ class BandsWatch:
                 seen.came(priority, now)
             for priority in () if reserved_more else found:
                 self._look_refused(node.name, queue, seen, came, priority, now)
-            seen.look(queue, now)
+            seen.look(queue, now, numbered)
             if queue.config.when_full == "block":
                 self._look_waiting(node, core, queue, seen, came, now)
 
@@ -171,6 +176,9 @@ class BandsWatch:
             identity = entry.unpack(value).identity
             if value[1] & entry.TOMBSTONE or (identity is not None and identity.origin.bytes != store):
                 continue  # another node brought it
+            if identity is not None and identity.number < seen.numbered:
+                self.came_back += 1
+                continue  # so it did here: it has had its number since before this turn
             notes = annotate.notes_of(entry.unpack(value))
             if PUBLICATION in notes:
                 self._look_passed_on(node, queue, seen, there, size, now)
@@ -246,6 +254,7 @@ class BandsWatch:
             "waited_for_band": self.waited,
             "passed_by": self.passed,
             "passed_on": self.passed_on,
+            "came_back": self.came_back,
         }
 
 
