@@ -264,7 +264,8 @@ class Warnings:
             origins = destination.blocked_by(key)
             queue = self._catalog.queues[key]
             name = _shown(queue.host, f"queue {queue.name}")
-            waits = [f"{messages} messages from {' and '.join(neighbours)} wait for room"] if neighbours else []
+            behind = "wait for room, or behind others that do"
+            waits = [f"{messages} messages from {' and '.join(neighbours)} {behind}"] if neighbours else []
             waits += [f"{origins} origins have messages in $waiting for it"] if origins else []
             if waits:
                 advice = "take messages out of it, or raise its messages_max or bytes_max"
