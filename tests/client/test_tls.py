@@ -1,6 +1,7 @@
 """The client and the commands over TLS, to a node in a process of its own; and two nodes over TLS."""
 
 import re
+import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 
 from holdfast.client import AuthenticationFailed, ConnectionFailed, connect
 from holdfast.client.network import transport
+from holdfast.client.network.wire import describe
 from holdfast.errors import ConfigError
 from support.certificates import authority, needs_openssl, of_client, of_node
 from support.eventually import eventually_true
@@ -113,6 +115,27 @@ async def test_a_key_that_is_another_ones_is_refused() -> None:
     ann, bob = of_client("ann"), of_client("bob")
     with pytest.raises(ConfigError, match=r"cannot be used \(TLS: key values mismatch\)"):
         await connect("amqps://127.0.0.1:1", certificate_file=ann.certificate, key_file=bob.key)
+
+
+async def test_a_certificate_without_its_key_is_told_what_is_missing(tmp_path: Path) -> None:
+    ann = of_client("ann")
+    for certificate, key, missing in (
+        (ann.certificate, None, f"there is no key in {ann.certificate}"),
+        (ann.key, None, f"there is no certificate in {ann.key}"),
+        (ann.certificate, ann.certificate, f"there is no key in {ann.certificate}"),
+    ):
+        with pytest.raises(
+            ConfigError, match=rf"cannot be used \({re.escape(missing)}\); give a certificate and its key"
+        ):
+            await connect("amqps://127.0.0.1:1", certificate_file=certificate, key_file=key)
+
+
+@pytest.mark.parametrize(("code", "said"), [(10, "certificate has expired"), (9, "certificate is not yet valid")])
+def test_a_certificate_of_another_time_is_told_with_what_to_do(code: int, said: str) -> None:
+    error = ssl.SSLCertVerificationError(1, "text")
+    error.verify_code, error.verify_message = code, said
+    advice = "put a valid one into the node's certificate_file, or set the clock of this machine"
+    assert describe(error) == f"the node's certificate is not trusted: {said}; {advice}"
 
 
 async def test_certificates_change_without_a_restart(tmp_path: Path) -> None:

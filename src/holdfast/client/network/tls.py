@@ -89,8 +89,16 @@ def _identify(context: "ssl.SSLContext", certificate_file: str | Path, key_file:
         context.load_cert_chain(certificate_file, key_file, password=_no_password)
     except (OSError, ValueError) as error:
         where = f"certificate_file {certificate_file}" + ("" if key_file is None else f" with key_file {key_file}")
-        text = f"{where} cannot be used ({describe(error)})"
+        text = f"{where} cannot be used ({_lacking(certificate_file, key_file) or describe(error)})"
         raise ConfigError(f"{text}; give a certificate and its key, without a password, in PEM") from None
+
+
+def _lacking(certificate_file: str | Path, key_file: str | Path | None) -> str:
+    """What OpenSSL has no words for."""
+    if b"CERTIFICATE-----" not in Path(certificate_file).read_bytes():
+        return f"there is no certificate in {certificate_file}"
+    path = certificate_file if key_file is None else key_file
+    return "" if b"PRIVATE KEY-----" in Path(path).read_bytes() else f"there is no key in {path}"
 
 
 def _no_password() -> str:
