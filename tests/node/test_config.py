@@ -474,18 +474,6 @@ MISTAKES = [
     ("[node]\nname = ewr\n", "the file is not TOML: Invalid value (at line 2, column 8)"),
     ("[node\n", "the file is not TOML: "),
     ("[node]\nname = 'a'\nname = 'b'\n", "line 3: name is there already; write it once"),
-    ("[[user]]\nname = 'u'\npassword = 'a'\npassword = 'sesame'", "line 4: password is there already; write it once"),
-    (
-        "[[queue]]\nname = 'q'\n[[queue.x]]\n[queue]\n",
-        "line 4: [queue] is there already; put its keys together, or write",
-    ),
-    (
-        "[node]\nname = 'a'\n[[queue]]\nname = 'q'\n[node]\nlisten = []\n",
-        "line 5: [node] is there already; put its keys together, or write [[node]] where there may be several",
-    ),
-    ("x = { b = 1, b = 2 }\n", "line 1: b is there already; write it once"),
-    ("[a.b]\n[a]\nb = 1", "line 3: b is there already; write it once"),
-    ("[a.b]\n[a.b]\n", "line 2: [a.b] is there already; "),
 ]
 
 
@@ -506,12 +494,6 @@ def test_a_file_that_is_not_text(tmp_path: Path) -> None:
     path.write_bytes(b"[node]\nname = '\xff'\n")
     with pytest.raises(ConfigError, match="line 2 is not in UTF-8; write the file in UTF-8"):
         load_settings(path)
-
-
-def test_a_file_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
-    path = tmp_path / "node.toml"
-    path.write_bytes(b"\xef\xbb\xbf[node]\nname = 'ewr'\n")
-    assert load_settings(path).core.name == "ewr"
 
 
 def test_a_wrong_option_names_no_file() -> None:

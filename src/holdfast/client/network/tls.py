@@ -10,6 +10,8 @@ from holdfast.client.network.url import Url
 from holdfast.client.network.wire import describe
 from holdfast.errors import ConfigError
 from holdfast.names import host_problem
+from holdfast.text_files import read_regular
+from holdfast.units import MIB
 
 if TYPE_CHECKING:
     import ssl
@@ -95,10 +97,15 @@ def _identify(context: "ssl.SSLContext", certificate_file: str | Path, key_file:
 
 def _lacking(certificate_file: str | Path, key_file: str | Path | None) -> str:
     """What OpenSSL has no words for."""
-    if b"CERTIFICATE-----" not in Path(certificate_file).read_bytes():
-        return f"there is no certificate in {certificate_file}"
-    path = certificate_file if key_file is None else key_file
-    return "" if b"PRIVATE KEY-----" in Path(path).read_bytes() else f"there is no key in {path}"
+    holds_key = certificate_file if key_file is None else key_file
+    for what, mark, path in (("certificate", b"CERTIFICATE", certificate_file), ("key", b"PRIVATE KEY", holds_key)):
+        try:
+            content, _ = read_regular(Path(path), MIB)
+        except OSError as error:
+            return f"{path}: {error.strerror}"
+        if mark + b"-----" not in content:
+            return f"there is no {what} in {path}"
+    return ""
 
 
 def _no_password() -> str:
