@@ -63,7 +63,7 @@ async def _link(connection: Connection, args: argparse.Namespace, *, steps: obje
             arguments["start"] = args.start if isinstance(args.start, str) else Ulong(args.start)
     answer = await connection.manage(args.action.upper(), LINK, args.name, arguments)
     if args.json:
-        print_json(answer or {DONE[args.action]: args.name})
+        print_json(answer or {"deleted": args.name})
     elif args.action == "create":
         is_new = answer.get("created")
         say(f"{args.name} created" if is_new else f"{args.name} is there already, with these settings")
