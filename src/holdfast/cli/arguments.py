@@ -219,13 +219,8 @@ def some(what: str) -> Callable[[str], str]:
 
 
 some_text: Final = some("a name")
-
-
-def some_path(text: str) -> str:
-    """The path of a file or directory: an empty one would be the current directory."""
-    if not text:
-        raise argparse.ArgumentTypeError("invalid value ''; expected a path")
-    return text
+some_path: Final = some("a path")
+"""The path of a file or directory: an empty one would be the current directory."""
 
 
 def uuid_text(text: str) -> str:
