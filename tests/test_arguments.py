@@ -7,7 +7,10 @@ from collections.abc import Iterator
 import pytest
 
 from holdfast import cli
+from holdfast.broker.stored.bounds import MOST
+from holdfast.cli import arguments
 from holdfast.cli.arguments import some_path
+from holdfast.schema import WHOLE_MAX
 
 
 @pytest.mark.parametrize(
@@ -22,6 +25,63 @@ from holdfast.cli.arguments import some_path
 )  # fmt: skip
 def test_a_number_that_must_be_above_zero(line: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert told(line, capsys) == said.format("above 0 and up to ")
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("send q --count 9223372036854775808", "expected a whole number, at most 9223372036854775807"),
+        ("send q --count 0", "expected a whole number, at least 1"),
+        ("send q --count x", "expected a whole number, at least 1"),
+        ("queue create q --bytes-max 9223372036854775808", "expected a number of bytes, at most 9223372036854775807"),
+        (
+            "queue update q --messages-max 9223372036854775808",
+            "expected a whole number, at most 9223372036854775807, or none",
+        ),
+        ("messages show q 18446744073709551616", "expected a sequence, at most 18446744073709551615"),
+        ("subscription update s --messages-max 8193", "expected a number of messages, 1 to 8192, or none"),
+        ("subscription update s --bytes-max 0", "expected a number of bytes, 1 to 1125899906842624, or none"),
+        ("subscription update s --idle 31622401", "expected a number of seconds, 1 to 31622400, or none"),
+    ],
+)
+def test_a_number_out_of_bounds_is_told_the_bound_that_it_passes(
+    line: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert told(line, capsys).endswith(said)
+
+
+def test_the_command_takes_the_greatest_number_that_the_file_takes() -> None:
+    args = cli.parser().parse_args(["queue", "create", "q", "--messages-max", str(WHOLE_MAX), "--bytes-max", "3"])
+    assert args.messages_max == WHOLE_MAX == arguments.WHOLE_MAX
+
+
+def test_the_command_takes_the_bounds_of_a_subscription_that_the_node_takes() -> None:
+    for option, most in (
+        ("messages-max", MOST["messages_max"]),
+        ("bytes-max", MOST["bytes_max"]),
+        ("idle", MOST["idle_s"]),
+    ):
+        args = cli.parser().parse_args(["subscription", "update", "s", f"--{option}", str(most)])
+        assert getattr(args, option.replace("-", "_")) == most
+        with pytest.raises(SystemExit):
+            cli.parser().parse_args(["subscription", "update", "s", f"--{option}", str(most + 1)])
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("receive q --selector", "invalid value '' for --selector; expected a selector"),
+        ("messages delete q --selector", "invalid value '' for --selector; expected a selector"),
+        ("dead-letters export --selector", "invalid value '' for --selector; expected a selector"),
+        ("where", "invalid value '' for MESSAGE-ID; expected a message-id"),
+        ("topology forget", "invalid value '' for NAME; expected a name"),
+    ],
+)
+def test_an_empty_value_is_told_what_it_should_be(line: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main([*line.split(), ""])
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.endswith(f"{said}\n")
 
 
 @pytest.mark.parametrize(

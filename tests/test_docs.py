@@ -3,6 +3,7 @@ index of decisions is whole, and links lead somewhere.
 """
 
 import ast
+import inspect
 import re
 from dataclasses import Field, fields
 from functools import cache
@@ -13,6 +14,7 @@ import pytest
 
 from amqp.client_transcripts import CLIENT_TRANSCRIPTS
 from amqp.transcripts import TRANSCRIPTS
+from holdfast.client.administration import Administration
 from holdfast.routing.settings import ROUTING_WITHIN
 from holdfast.settings.limits import LIMITS_WITHIN, Limits
 from pyspark_holdfast.options import NAMES, parse_options
@@ -50,6 +52,20 @@ def test_each_row_beside_other_connectors_names_tests_that_are_there() -> None:
 
 
 WITHOUT = ("some partitions", "begin apart in each", "languages")
+
+
+def test_each_request_of_the_client_library_is_told_with_its_arguments() -> None:
+    text = (ROOT / "docs" / "client.md").read_text(encoding="utf-8").split("\n## Administration\n")[1].split("\n## ")[0]
+    rows = "\n".join(line for line in text.splitlines() if line.startswith("|"))
+    told = {name: re.sub(r"=[^,)]*", "", arguments) for name, arguments in re.findall(r"`(\w+)\(([^`]*)\)`", rows)}
+    there = {}
+    for name, method in vars(Administration).items():
+        if not inspect.isfunction(method) or name.startswith("_") or name in ("entities", "pages"):  # these are general
+            continue
+        _, *given = inspect.signature(method).parameters.values()
+        plain, named = ([one.name for one in given if (one.kind is one.KEYWORD_ONLY) is it] for it in (False, True))
+        there[name] = ", ".join([*plain, *(["*", *named] if named else [])])
+    assert told == there
 
 
 def test_drills_name_tests_that_are_there() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.amqp.wire.types import Ulong
 from holdfast.errors import ConfigError
-from holdfast.schema import TEXT, TEXTS, check_document, is_whole_within
+from holdfast.schema import COUNT, NUMBER, SECONDS, TEXT, TEXTS, Kind, check_document, check_keys, is_whole_within
 
 
 @pytest.mark.parametrize(
@@ -34,3 +34,32 @@ def test_a_key_that_is_nearly_right_is_not_sent_to_another_table() -> None:
         with pytest.raises(ConfigError) as caught:
             check_document({"access": {key: "x"}}, tables=tables, lists={}, named_by={})
         assert str(caught.value).endswith(said)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "said"),
+    [
+        (
+            COUNT,
+            2**63,
+            "9223372036854775808 for queue 'x' m; expected a whole number above 0, at most 9223372036854775807",
+        ),
+        (COUNT, 0, "0 for queue 'x' m; expected a whole number above 0"),
+        (COUNT, -(2**63), "-9223372036854775808 for queue 'x' m; expected a whole number above 0"),
+        (NUMBER, 2**64, "18446744073709551616 for queue 'x' m; expected a number, at most 9223372036854775807"),
+        (
+            SECONDS,
+            10**60,
+            "of more than 60 digits for queue 'x' m; expected a number of seconds above 0, at most 9223372036854775807",
+        ),
+        (
+            TEXTS,
+            [10**5000],
+            "with a whole number too long to write out for queue 'x' m; expected a list of texts in quotes",
+        ),
+    ],
+)
+def test_a_number_that_is_too_large_is_told_what_is_the_largest(kind: Kind, value: Any, said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        check_keys("queue 'x'", {"m": value}, {"m": kind})
+    assert str(caught.value) == f"invalid value {said}"

@@ -10,16 +10,17 @@ from holdfast.units import KIB
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
-    """Lines: the header, then each row. Columns as wide as they need, numbers to the right; None is shown as a dash."""
+    """Lines: the header, then each row, of values as `cell` has them. Columns as wide as they need, numbers to the
+    right."""
     header, taken = [one_line(name) for name in header], list(rows)
-    cells = [[_cell(value) for value in row] for row in taken]
-    right = [all(isinstance(value, int | float | None) for value in column) for column in zip(*taken, strict=True)]
+    cells = [[cell(value) for value in row] for row in taken]
+    right = [all(map(_is_number, column)) for column in zip(*taken, strict=True)]
     lines = []
     widths = [max(len(row[index]) for row in (header, *cells)) for index in range(len(header))]
     for row in (header, *cells):
         padded = [
-            cell.rjust(width) if index < len(right) and right[index] else cell.ljust(width)
-            for index, (cell, width) in enumerate(zip(row, widths, strict=True))
+            text.rjust(width) if index < len(right) and right[index] else text.ljust(width)
+            for index, (text, width) in enumerate(zip(row, widths, strict=True))
         ]
         lines.append("  ".join(padded).rstrip())
     return lines
@@ -30,18 +31,27 @@ def fitting(header: Sequence[str], rows: Iterable[Sequence[object]], width_max: 
     cells = [header, *rows]
     width = 0
     for count in range(len(header)):
-        width += max(len(_cell(row[count])) for row in cells) + (2 if count else 0)
+        width += max(len(cell(row[count])) for row in cells) + (2 if count else 0)
         if width > width_max and count:
             return count
     return len(header)
 
 
-def _cell(value: object) -> str:
-    if value is None:
+def cell(value: object) -> str:
+    """For people, in a line: nothing, and a list without an entry, is a dash; true and false are yes and no."""
+    if value is None or value == []:
         return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list):
+        return ", ".join(map(cell, value))
     if isinstance(value, float):
         return f"{value:.1f}"
     return one_line(str(value))
+
+
+def _is_number(value: object) -> bool:
+    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
 
 
 def size(count: int | None) -> str:

@@ -18,11 +18,16 @@ class Kind(NamedTuple):
     expected: str
     fits: Callable[[Any], bool]
 
+    def wanted(self, value: object) -> str:
+        """What is expected in place of `value`: with the maximum, where it is beyond every number."""
+        return f"{self.expected}, at most {WHOLE_MAX}" if is_whole(value) and value > WHOLE_MAX else self.expected
+
 
 Keys = Mapping[str, Kind]
 WHOLE_MAX: Final = 2**63 - 1
 FOUND_MAX: Final = 60
 """The maximum number of characters of a wrong value in an error."""
+_SHOWN_END: Final = 10**FOUND_MAX
 
 
 def is_whole(value: object) -> TypeGuard[int]:
@@ -67,15 +72,15 @@ KEYS_SHOWN_MAX: Final = 12
 
 
 def found(value: object) -> str:
-    """`value` as TOML would write it, cut to fit a line, for any value."""
+    """`value` as TOML would write it, cut to fit a line, for any value; what it is like, where it cannot be written."""
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, int) and abs(value) > WHOLE_MAX:
-        return f"a whole number of {value.bit_length()} bits"  # Python refuses to write out the largest
+    if isinstance(value, int) and abs(value) >= _SHOWN_END:
+        return f"of more than {FOUND_MAX} digits"  # Python refuses to write out the largest
     try:
         text = repr(value)
     except ValueError:
-        return "a list or table with a whole number too long to write out"
+        return "with a whole number too long to write out"
     return text if len(text) <= FOUND_MAX else text[: FOUND_MAX - 3] + "..."
 
 
@@ -87,7 +92,7 @@ def check_keys(where: str, table: Mapping[str, Any], kinds: Keys, others: Mappin
         if kind is None:
             raise ConfigError(f"unknown key {key!r} in {where}; {_expected(key, list(kinds), others or {})}")
         if not kind.fits(value):
-            raise ConfigError(f"invalid value {found(value)} for {where} {key}; expected {kind.expected}")
+            raise ConfigError(f"invalid value {found(value)} for {where} {key}; expected {kind.wanted(value)}")
 
 
 def _expected(key: str, known: list[str], others: Mapping[str, Keys]) -> str:

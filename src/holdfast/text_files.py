@@ -3,11 +3,16 @@ that a program writes."""
 
 import errno
 import os
+import re
 import stat
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any, Final
 
 from holdfast.errors import ConfigError
+
+SHOWN_MAX: Final = 60
+"""The maximum number of characters of a key in an error."""
 
 
 def read_regular(path: Path, bytes_max: int) -> tuple[bytes, int]:
@@ -34,6 +39,39 @@ def read_text(where: str, file: str, bytes_max: int) -> str:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise ConfigError(f"{where} {file!r} is not in UTF-8; write it in UTF-8") from None
+
+
+_TWICE: Final = re.compile(r"Cannot declare \((.*?),?\) twice")
+_SET: Final = re.compile(r"Cannot overwrite a value|Duplicate inline table key '(.*)' \(")
+_AT: Final = re.compile(r"\(at line (\d+)")
+
+
+def toml_of(text: str, where: str = "") -> dict[str, Any]:
+    """The document. ConfigError begins with `where`, if that is given."""
+    import tomllib  # who reads no file does not load it
+
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        wrong = "the file is not TOML: nested too deep"
+    except ValueError as error:  # a number of more digits than Python reads is no TOMLDecodeError
+        wrong = _what_is_wrong(text, str(error))
+    raise ConfigError(f"{where}: {wrong}" if where else wrong)
+
+
+def _what_is_wrong(text: str, said: str) -> str:
+    """In words of the file, where the parser's are of its inside. No value is told: it may be a password."""
+    lines = text.split("\n")
+    at = _AT.search(said)
+    number = int(at[1]) if at else len(lines) - text.endswith("\n")
+    if twice := _TWICE.match(said):
+        name = twice[1].replace("'", "").replace(", ", ".")
+        advice = f"put its keys together, or write [[{name}]] where there may be several"
+        return f"line {number}: [{name}] is there already; {advice}"
+    if again := _SET.match(said):
+        key = again[1] or lines[number - 1].partition("=")[0].strip()
+        return f"line {number}: {key[:SHOWN_MAX]} is there already; write it once"
+    return f"the file is not TOML: {said}"
 
 
 def put_into(document: str, lines: Sequence[str], begin: str, end: str) -> str:

@@ -435,8 +435,9 @@ async def test_bounds_of_a_subscription(node: NodeProcess) -> None:
     again = await run_holdfast(*update, "--messages-max", "none", "--idle", "none")
     assert again.stdout == "audit on topic/a changed: messages_max none, bytes_max none, when_full none, idle_s none\n"
     refused = await run_holdfast(*update, "--messages-max", "9000", "--when-full", "end")
-    assert refused.code == 1 and refused.stderr == (
-        "holdfast subscription update: invalid value 9000 for messages_max; expected 1 to 8192, or null\n"
+    assert refused.code == 2 and refused.stderr == (
+        "holdfast subscription update: invalid value '9000' for --messages-max; expected a number of messages, "
+        "1 to 8192, or none\n"
     )
 
 

@@ -1,6 +1,7 @@
 """The client and the commands over TLS, to a node in a process of its own; and two nodes over TLS."""
 
 import re
+import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -8,9 +9,10 @@ import pytest
 
 from holdfast.client import AuthenticationFailed, ConnectionFailed, connect
 from holdfast.client.network import transport
+from holdfast.client.network.wire import describe
 from holdfast.errors import ConfigError
-from support.certificates import authority, needs_openssl, of_client, of_node
-from support.eventually import eventually_true
+from support.certificates import Identity, authority, needs_openssl, of_client, of_node
+from support.eventually import eventually_async, eventually_true
 from support.process import NodeProcess, run_holdfast
 
 pytestmark = needs_openssl
@@ -113,6 +115,58 @@ async def test_a_key_that_is_another_ones_is_refused() -> None:
     ann, bob = of_client("ann"), of_client("bob")
     with pytest.raises(ConfigError, match=r"cannot be used \(TLS: key values mismatch\)"):
         await connect("amqps://127.0.0.1:1", certificate_file=ann.certificate, key_file=bob.key)
+
+
+async def test_a_certificate_without_its_key_is_told_what_is_missing(tmp_path: Path) -> None:
+    ann = of_client("ann")
+    for certificate, key, missing in (
+        (ann.certificate, None, f"there is no key in {ann.certificate}"),
+        (ann.key, None, f"there is no certificate in {ann.key}"),
+        (ann.certificate, ann.certificate, f"there is no key in {ann.certificate}"),
+    ):
+        with pytest.raises(
+            ConfigError, match=rf"cannot be used \({re.escape(missing)}\); give a certificate and its key"
+        ):
+            await connect("amqps://127.0.0.1:1", certificate_file=certificate, key_file=key)
+
+
+@pytest.mark.parametrize(("code", "said"), [(10, "certificate has expired"), (9, "certificate is not yet valid")])
+def test_a_certificate_of_another_time_is_told_with_what_to_do(code: int, said: str) -> None:
+    error = ssl.SSLCertVerificationError(1, "text")
+    error.verify_code, error.verify_message = code, said
+    advice = "put a valid one into the node's certificate_file, or set the clock of this machine"
+    assert describe(error) == f"the node's certificate is not trusted: {said}; {advice}"
+
+
+async def test_a_node_warns_of_its_own_certificate_that_has_expired_until_there_is_another(tmp_path: Path) -> None:
+    hub = authority(tmp_path / "authority")
+    certificate, key = tmp_path / "node.pem", tmp_path / "node.key"
+    signed = [hub.sign("hub", alternatives="IP:127.0.0.1", days=days, stem=f"of{days}") for days in (-1, 30)]
+    file = tmp_path / "hub.toml"
+    file.write_text(
+        f'[node]\nname = "hub"\ndata = "{tmp_path}/hub.holdfast"\nlisten = ["amqps://127.0.0.1:0", "127.0.0.1:0"]\n'
+        f'[tls]\ncertificate_file = "{certificate}"\nkey_file = "{key}"\n'
+    )
+
+    def put(identity: Identity) -> None:
+        key.write_bytes(identity.key.read_bytes())
+        certificate.write_bytes(identity.certificate.read_bytes())
+
+    put(signed[0])
+    async with await NodeProcess.start(config=file, listen=None) as node:
+
+        async def is_told() -> bool:
+            return "this node's certificate has expired" in (await run_holdfast("status", "--url", node.url)).stdout
+
+        async def is_over() -> bool:
+            return not await is_told()
+
+        assert await is_told(), "at once"
+        await eventually_true(
+            lambda: "WARNING tls certificate_file: this node's" in node.stderr, what="a line in the log"
+        )
+        put(signed[1])
+        await eventually_async(is_over)
 
 
 async def test_certificates_change_without_a_restart(tmp_path: Path) -> None:

@@ -42,6 +42,7 @@ def test_one_cursor() -> None:
     rig.settle()
     assert refused.refused
     assert client.detached[-1].error.condition == "amqp:resource-locked"
+    assert client.detached[-1].error.description.endswith("--queue work` ends it")
     for _ in range(2):  # replayable until it advances
         link = client.reader("work", 1, 4)
         rig.settle()

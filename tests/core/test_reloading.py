@@ -233,7 +233,8 @@ def test_queues_are_created_and_bounded_and_one_that_is_not_named_any_more_stays
     node.rig.settle()
     assert type(client.outcomes[-1][1]).__name__ == "Rejected" and node.bodies("work") == ["0", "1", "2"]
     assert {"work", "old", "new"} <= set(node.core.catalog.queues)
-    assert lines(node)[0].endswith("queue 'old' removed; queue 'work' changed: messages_max 3, when_full refuse")
+    stays = "entry of queue 'old' removed, the queue stays (holdfast queue delete old)"
+    assert lines(node)[0].endswith(f"{stays}; queue 'work' changed: messages_max 3, when_full refuse")
     node.crash()
     node.config = replace(node.config, queues=wanted)
     node.start()

@@ -9,6 +9,7 @@ import pytest
 from holdfast.custody.arrival import full_queues
 from holdfast.custody.hop.blocked import Blocked
 from holdfast.engine import incidents
+from holdfast.engine.events import CertificateRead
 from holdfast.federation.settings import Entry
 from holdfast.links.disk import ROOM_BYTES
 from holdfast.management.status import warnings as warnings_module
@@ -382,7 +383,8 @@ def test_a_full_queue_that_other_nodes_wait_for() -> None:
     rig.run(30)
     (line,) = status(rig, c)["warnings"]
     size = c.queue("work").bytes_held
-    wanted = f"queue work: full (3 messages, {size} bytes): 17 messages from b wait for room; take messages out of it"
+    waits = "17 messages from b wait for room, or behind others that do; take messages out of it"
+    wanted = f"queue work: full (3 messages, {size} bytes): {waits}"
     assert line.startswith(wanted)
     assert warned(c, wanted) == 1 and status(rig, a)["warnings"] == status(rig, b)["warnings"] == []
     rig.run(200)
@@ -506,3 +508,26 @@ def test_bindings_that_are_too_many_to_be_taken() -> None:
     rig.run(25)
     (line,) = status(rig, jfk)["warnings"]
     assert line.startswith("1 sets of bindings") and warned(jfk, line) == 1
+
+
+# ---------------------------------------------------------------------------------------------- its own certificate
+
+
+@pytest.mark.parametrize(
+    ("days", "left_days", "said"),
+    [
+        (365, 15, ""), (365, 13, "expires soon; it is valid until"), (365, -1, "has expired: others refuse"),
+        (8, 3, ""), (8, 1.5, "expires soon; it is valid until"),
+    ],
+)  # fmt: skip
+def test_a_node_warns_before_its_own_certificate_expires(days: float, left_days: float, said: str) -> None:
+    rig = Rig()
+    node = rig.node("hub")
+    ends_ms = rig.wall_ms + int(left_days * 86_400_000)
+    node.handle(CertificateRead(begins_ms=ends_ms - int(days * 86_400_000), ends_ms=ends_ms))
+    rig.run(30)
+    told = [line for line in status(rig, node)["warnings"] if "this node's certificate" in line]
+    assert [said in line and "put a new one into the file" in line for line in told] == ([True] if said else [])
+    assert warned(node, "tls certificate_file: this node's certificate") == len(told)
+    node.handle(CertificateRead())
+    assert status(rig, node)["warnings"] == []

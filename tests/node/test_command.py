@@ -140,6 +140,16 @@ async def test_a_mistake_in_the_file_is_one_line(tmp_path: Path) -> None:
     assert error.count("\n") == 1
 
 
+@pytest.mark.parametrize("key", ["certificate_file", "ca_file", "crl_file"])
+async def test_a_file_of_tls_that_is_not_there_is_a_mistake_also_before_tls_is_spoken(tmp_path: Path, key: str) -> None:
+    file = tmp_path / "node.toml"
+    file.write_text(f"[node]\nlisten = ['127.0.0.1:0']\n[tls]\n{key} = '{tmp_path}/none'\n")
+    code, output, error = await run(file, "--data", tmp_path / "d")
+    assert (code, output) == (2, "")
+    told = f"tls {key} {tmp_path}/none cannot be used (No such file or directory); expected a readable file in PEM"
+    assert error == f"holdfast node: {file}: {told}\n"
+
+
 async def test_the_file_says_where_and_every_listener_is_printed(tmp_path: Path) -> None:
     config = tmp_path / "node.toml"
     config.write_text(

@@ -53,6 +53,8 @@ async def test_entries_are_added_listed_and_removed_and_outlive_a_kill(tmp_path:
             push = "federation add flights hub --mode push"
             assert "in another way, direction to and mode dynamic; remove that first" in await run(jfk, push, code=1)
             assert "expected the name of a [[neighbour]]" in await run(jfk, "federation add flights ewr", code=1)
+            for verb in ("federation add topic/flights hub", "topology tree topic/flights x"):
+                assert "invalid topic 'topic/flights' in federation; leave out topic/" in await run(jfk, verb, code=1)
             static = "federation add prices hub --mode static --pattern us.#"
             assert await run(jfk, static) == "prices@hub added\n"
             assert "no topic" not in await run(jfk, "federation list")
@@ -78,8 +80,17 @@ async def test_entries_are_added_listed_and_removed_and_outlive_a_kill(tmp_path:
                 jfk, "federation remove flights hub", code=1
             )
             assert len((await run(jfk, "federation list")).splitlines()) == 2
-            await run(jfk, "federation remove prices hub")
+            assert await told(jfk, "federation remove prices hub") == {"removed": "prices@hub", "asked": False}
             assert await told(jfk, "federation list") == []
+            assert await run(jfk, "federation add news hub --direction from") == "news@hub added\n"
+
+            async def is_asked() -> bool:
+                return [row["topic"] for row in await told(hub, "federation list") if row["asked"]] == ["news"]
+
+            await eventually_async(is_asked)
+            assert await run(hub, "federation remove news jfk") == (
+                "news@jfk removed; jfk asks for it, so it comes back until it is removed there\n"
+            )
 
 
 async def test_what_is_bound_is_known_over_a_kill_and_withdrawn(tmp_path: Path) -> None:
@@ -121,6 +132,11 @@ async def test_a_mistake_in_the_file_is_one_line(tmp_path: Path) -> None:
     for text, why in (
         ("[[federation]]\ntopic = 'x'\n", "federation 'x' has no neighbour; expected the name of a [[neighbour]]"),
         ("[[federation]]\nneighbour = 'x'\n", "federation number 1 has no topic; expected text in quotes"),
+        (
+            "[[federation]]\ntopic = 'topic/x'\nneighbour = 'y'\n",
+            "invalid topic 'topic/x' in federation; leave out topic/",
+        ),
+        ("[[federation]]\ntopic = 'x/y'\nneighbour = 'y'\n", "expected a topic's name, which has no /"),
         ("[[federation]]\ntopic = 'x'\nneighbour = 'y'\n", "invalid neighbour 'y' in federation of 'x'"),
         (
             "[[neighbour]]\nname = 'y'\n[[federation]]\ntopic = 'x'\nneighbour = 'y'\nmode = 'all'\n",

@@ -18,7 +18,7 @@ from holdfast.fleet.authority import Authority, Revoked, read_request
 from holdfast.names import HostPort
 from holdfast.node.network import revocation
 from holdfast.node.network.certificates import Certificates
-from holdfast.node.network.revocation import Issued, issued, read_revoked
+from holdfast.node.network.revocation import Issued, issued, read_revoked, validity
 from holdfast.node.tls import TlsFiles
 from holdfast.settings.neighbours import NeighbourConfig
 from node.fakes import LIMIT_S, FakeCore, Running, echo, read, settings
@@ -54,6 +54,24 @@ def test_a_certificate_is_known_by_its_issuer_and_number(authority: Authority, t
     assert found == Issued(authority.certificate.subject.public_bytes(), made.serial_number)
     own = issued(authority.certificate.public_bytes(serialization.Encoding.DER))
     assert own.serial == authority.certificate.serial_number
+
+
+def test_a_certificates_dates_are_read(authority: Authority, tmp_path: Path) -> None:
+    _, made = identity(authority, tmp_path, "ewr")
+    whole = made.public_bytes(serialization.Encoding.DER)
+    begins, ends = (int(at.timestamp()) * 1000 for at in (made.not_valid_before_utc, made.not_valid_after_utc))
+    assert validity(whole) == (begins, ends)
+    for place in range(len(whole)):
+        for data in (whole[:place], whole[:place] + bytes([whole[place] ^ 0xFF]) + whole[place + 1 :]):
+            try:
+                validity(data)
+            except ValueError:
+                continue
+    utc, general = b"\x17\x0d491231235959Z", b"\x18\x0f20500101000000Z"
+    dates = b"\x30" + bytes([len(utc + general)]) + utc + general
+    tbs = b"\x02\x01\x01" + b"\x30\x00" * 2 + dates
+    inner = b"\x30" + bytes([len(tbs)]) + tbs
+    assert validity(b"\x30" + bytes([len(inner)]) + inner) == (2_524_607_999_000, 2_524_608_000_000)
 
 
 def test_lists_of_several_authorities_are_read_from_one_file(authority: Authority, tmp_path: Path) -> None:

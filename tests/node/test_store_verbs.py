@@ -141,7 +141,8 @@ async def test_what_runs_is_named_and_mistakes_are_one_line(tmp_path: Path) -> N
         for verb in ("check", "compact"):
             code, said, complaint = await store(children, verb, tmp_path / "data")
             assert (code, said) == (1, "")
-            assert complaint == f"holdfast store {verb}: store {tmp_path}/data: in use by process {node.pid}\n"
+            held = f"store {tmp_path}/data: in use by process {node.pid}; stop that, or give another directory"
+            assert complaint == f"holdfast store {verb}: {held}\n"
         (tmp_path / "taken").mkdir()
         code, _, complaint = await store(children, "backup", tmp_path / "data", tmp_path / "taken")
         assert code == 2

@@ -61,7 +61,7 @@ def test_what_a_file_means(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("checkpoint = ", "expected TOML"),
+        ("checkpoint = ", "the file is not TOML"),
         ("[source]\n" + PARQUET, "checkpoint is missing; expected"),
         ('checkpoint = "c"\n' + PARQUET, "no [source]; expected one"),
         ('checkpoint = "c"\n' + SOURCE, "no [sink]; expected one"),

@@ -52,7 +52,7 @@ def test_a_grid_is_all_combinations(tmp_path: Path) -> None:
     [
         ("grid = 5", "no [[grid]]; expected at least one"),
         ("", "no [[grid]]; expected at least one"),
-        ("[[grid]", "expected TOML"),
+        ("[[grid]", "the file is not TOML"),
         ("[other]\nx = 1", "unknown key 'other' in the file; expected one of grid"),
         ('[[grid]]\nname = "a"\nscenarios = []', "invalid value [] for grid.scenarios; expected a list of names"),
         ('[[grid]]\nname = ""\nscenarios = ["x"]', "invalid value '' for grid.name; expected text"),

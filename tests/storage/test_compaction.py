@@ -110,7 +110,7 @@ def test_what_a_node_or_a_backup_has_open_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_where_no_store_is_none_is_made(tmp_path: Path) -> None:
-    with pytest.raises(StorageError, match="there is no store"):
+    with pytest.raises(StorageError, match="there is no store; give the directory of one"):
         compact(tmp_path / "none")
     assert not (tmp_path / "none").exists()
 

@@ -1,5 +1,6 @@
 """Who holds a store's directory: one at a time, and who that is."""
 
+import errno
 import fcntl
 import os
 import shutil
@@ -51,10 +52,27 @@ def test_who_holds_it_is_named_where_that_process_is_there(tmp_path: Path, monke
     reading = hold_to_read(tmp_path)
     with pytest.raises(StorageError) as refused:
         hold_to_read(tmp_path)
-    assert str(refused.value) == f"store {tmp_path}: in use by another process"
+    told = f"store {tmp_path}: in use by another process; stop that, or give another directory"
+    assert str(refused.value) == told
     os.close(reading)
     (tmp_path / "lock").write_bytes(b"")
     reading = hold_to_read(tmp_path)
     with pytest.raises(StorageError, match="in use by another process"):
         hold_to_read(tmp_path)
     os.close(reading)
+
+
+@pytest.mark.parametrize(
+    ("number", "advice"),
+    [
+        (errno.EACCES, "; give this user the right to read and write there"),
+        (errno.EROFS, "; mount its file system for writing, or give another directory"),
+        (errno.EIO, ""),
+    ],
+)
+def test_a_directory_that_cannot_be_opened_is_told_with_what_to_do_where_there_is_something(
+    number: int, advice: str
+) -> None:
+    error = OSError(number, os.strerror(number), "/d/lock")
+    told = f"store /d: cannot be opened (/d/lock: {os.strerror(number)}){advice}"
+    assert str(directory.refusal(Path("/d"), error)) == told

@@ -41,7 +41,8 @@ def test_a_directory_has_one_holder_and_the_second_is_told_which(tmp_path: Path)
     for _ in range(2):
         with pytest.raises(StorageError) as refused:
             LmdbStore(tmp_path)
-        assert str(refused.value) == f"store {tmp_path}: in use by process {os.getpid()}"
+        held = f"store {tmp_path}: in use by process {os.getpid()}; stop that, or give another directory"
+        assert str(refused.value) == held
     other = subprocess.run(
         [sys.executable, "-c", OPEN, str(tmp_path)],
         capture_output=True,
@@ -49,7 +50,7 @@ def test_a_directory_has_one_holder_and_the_second_is_told_which(tmp_path: Path)
         timeout=60,
         check=False,
     )
-    assert other.stderr.strip().endswith(f"StorageError: store {tmp_path}: in use by process {os.getpid()}")
+    assert other.stderr.strip().endswith(f"StorageError: {held}")
     store.close()
     LmdbStore(tmp_path).close()
 

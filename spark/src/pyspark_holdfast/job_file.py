@@ -4,7 +4,6 @@ Rules of this file: text to a `Job` and nothing more; a mistake is one ConfigErr
 the options of a source or a sink may be is said by `options.py` and `sink_options.py`.
 """
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from holdfast.errors import ConfigError
-from holdfast.text_files import read_text
+from holdfast.text_files import read_text, toml_of
 from pyspark_holdfast.options import local_path
 from pyspark_holdfast.steps import STEPS_MAX, Step
 
@@ -49,10 +48,7 @@ class Job:
 def read_job(file: str) -> Job:
     """What the file says. Raises ConfigError."""
     text = read_text("job", file, FILE_BYTES_MAX)
-    try:
-        document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{file}: {error}; expected TOML") from None
+    document = toml_of(text, file)
     _known(file, "the file", document, ("checkpoint", "trigger_s", LIST, *PARTS))
     for part in PARTS:
         if not isinstance(document.get(part), dict):

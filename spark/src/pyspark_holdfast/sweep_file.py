@@ -4,14 +4,13 @@ Rules of this file: text to a list of runs and nothing more; a mistake is one Co
 What a scenario's settings mean is the simulator's business.
 """
 
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from typing import Any, Final
 
 from holdfast.errors import ConfigError
-from holdfast.text_files import read_text
+from holdfast.text_files import read_text, toml_of
 
 FILE_BYTES_MAX: Final = 1_000_000
 RUNS_MAX: Final = 1_000_000
@@ -35,10 +34,7 @@ class Wanted:
 def read_sweep(file: str) -> list[Wanted]:
     """All runs of the file's grids, in its order. Raises ConfigError."""
     text = read_text("sweep", file, FILE_BYTES_MAX)
-    try:
-        document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{file}: {error}; expected TOML") from None
+    document = toml_of(text, file)
     _known(file, "the file", document, ("grid",))
     grids = document.get("grid")
     if not isinstance(grids, list) or not all(isinstance(grid, dict) for grid in grids) or not grids:

@@ -21,6 +21,8 @@ ALIKE: Final = 0.7
 """How similar an unknown option has to be to one that is suggested: every verb has many short ones."""
 NONE: Final = "none"
 """As an option: no limit."""
+SHOWN_MAX: Final = 1e16
+"""The greatest maximum that is named to whoever gave something else than a number above it."""
 
 Verbs = argparse._SubParsersAction  # the type that add_subparsers returns has no public name
 
@@ -130,7 +132,9 @@ def number_of(low: float, high: float, what: str, kind: type = int, *, above: bo
         except ValueError:
             value = None
         if value is None or not low <= value <= high or (above and value == low):
-            within = f"at least {_plain(low)}" if high > 1e15 else f"{_plain(low)} to {_plain(high)}"
+            within = f"{_plain(low)} to {_plain(high)}"
+            if high > SHOWN_MAX:  # a number that nobody has in mind, unless it is passed
+                within = f"at most {high}" if value is not None and value > high else f"at least {_plain(low)}"
             if above:
                 within = f"above {_plain(low)} and up to {_plain(high)}"
             raise argparse.ArgumentTypeError(f"invalid value {text!r}; expected {what}, {within}")
@@ -148,15 +152,22 @@ def or_none(kind: Callable[[str], float]) -> Callable[[str], float | str]:
     """An argparse type: as that, or `none` for no limit."""
 
     def read(text: str) -> float | str:
-        return NONE if text == NONE else kind(text)
+        if text == NONE:
+            return NONE
+        try:
+            return kind(text)
+        except argparse.ArgumentTypeError as error:
+            raise argparse.ArgumentTypeError(f"{error}, or {NONE}") from None
 
     return read
 
 
-COUNT: Final = number_of(1, 1 << 62, "a whole number")
+WHOLE_MAX: Final = (1 << 63) - 1
+"""As in a node's file (holdfast/schema.py)."""
+COUNT: Final = number_of(1, WHOLE_MAX, "a whole number")
 SEQUENCE: Final = number_of(1, (1 << 64) - 1, "a sequence")
-BYTES: Final = number_of(1, 1 << 62, "a number of bytes")
-SEED: Final = number_of(0, (1 << 63) - 1, "a seed")
+BYTES: Final = number_of(1, WHOLE_MAX, "a number of bytes")
+SEED: Final = number_of(0, WHOLE_MAX, "a seed")
 SECONDS: Final = number_of(0, 1e9, "seconds", float)
 POSITIVE_S: Final = number_of(0, 1e9, "seconds", float, above=True)
 YEAR_S: Final = number_of(0, 86_400 * 365, "seconds", float)
@@ -196,17 +207,20 @@ def _is_utf8(text: str) -> bool:
     return True
 
 
-def some_text(text: str) -> str:
-    if not text:
-        raise argparse.ArgumentTypeError("invalid value ''; expected a name")
-    return text
+def some(what: str) -> Callable[[str], str]:
+    """An argparse type: text, not empty."""
+
+    def parse(text: str) -> str:
+        if not text:
+            raise argparse.ArgumentTypeError(f"invalid value ''; expected {what}")
+        return text
+
+    return parse
 
 
-def some_path(text: str) -> str:
-    """The path of a file or directory: an empty one would be the current directory."""
-    if not text:
-        raise argparse.ArgumentTypeError("invalid value ''; expected a path")
-    return text
+some_text: Final = some("a name")
+some_path: Final = some("a path")
+"""The path of a file or directory: an empty one would be the current directory."""
 
 
 def uuid_text(text: str) -> str:

@@ -4,9 +4,18 @@ Rules of this file: as those of the package.
 """
 
 import argparse
+from typing import Final
 
 from holdfast.cli.arguments import Verbs, add_client_options, add_json_option, add_verb, some_text
 
+LIST_COLUMNS: Final = """\
+columns:
+  state       up; asked: the neighbour is asked to forward the topic, and does not yet; down: there is no session;
+              plain: the neighbour knows no federation; no neighbour, left out: the entry does not apply
+  configured  whether the entry is in the node's file, where alone it can be removed
+  asked       whether the neighbour asks for the entry; then it is removed there
+  origins     how many nodes behind the neighbour have bindings of the topic (mode dynamic)
+  rows        how many bindings they have together"""
 MODES = ("dynamic", "static", "push")
 DIRECTIONS = ("to", "from", "both")
 
@@ -35,7 +44,9 @@ def add(verbs: "Verbs[argparse.ArgumentParser]") -> None:
         ("remove", "stops forwarding a topic to or from a neighbour", "holdfast federation remove flights hub"),
     ):
         parser = add_verb(actions, name, does, example)
-        if name != "list":
+        if name == "list":
+            parser.description = f"{parser.description}\n\n{LIST_COLUMNS}"
+        else:
             parser.add_argument("topic", type=some_text, metavar="TOPIC", help="the topic's name, without `topic/`")
             parser.add_argument(
                 "neighbour", type=some_text, metavar="NEIGHBOUR", help="the name of a neighbour, or of a remote"

@@ -13,6 +13,7 @@ from holdfast.cli.arguments import (
     add_client_options,
     add_json_option,
     add_verb,
+    some,
     some_path,
     some_text,
 )
@@ -121,7 +122,7 @@ def _add_action(parser: argparse.ArgumentParser, name: str) -> None:
 
 def _add_choice(parser: argparse.ArgumentParser, selector: str) -> None:
     parser.add_argument(
-        "--selector", type=some_text, metavar="EXPRESSION",
+        "--selector", type=some("a selector"), metavar="EXPRESSION",
         help=f'{selector}, such as "delay > 30 AND JMSPriority >= 7"',
     )  # fmt: skip
     parser.add_argument("--after", type=SEQUENCE, metavar="SEQUENCE", help="begin behind this sequence number")

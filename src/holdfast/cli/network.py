@@ -13,6 +13,7 @@ from holdfast.cli.arguments import (
     add_verb,
     number_of,
     some_path,
+    some_text,
 )
 
 
@@ -68,7 +69,7 @@ def _add_topology(verbs: "Verbs[argparse.ArgumentParser]") -> None:
         "removes a node that left for good from the routing tables of all reachable nodes",
         "holdfast topology forget ewr --url amqp://127.0.0.1:5672",
     )
-    parser.add_argument("node", metavar="NAME", help="the node; no topology file may name it any more")
+    parser.add_argument("node", type=some_text, metavar="NAME", help="the node; no topology file may name it any more")
     mail = parser.add_mutually_exclusive_group()
     mail.add_argument(
         "--dead-letter", action="store_true", help="what waits here for it becomes dead letters (default: it stays)"

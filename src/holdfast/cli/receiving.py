@@ -14,6 +14,7 @@ from holdfast.cli.arguments import (
     add_client_options,
     add_json_option,
     add_verb,
+    some,
     some_path,
     some_text,
 )
@@ -61,7 +62,7 @@ def add(verbs: "Verbs[argparse.ArgumentParser]") -> None:
     )
     parser.add_argument(
         "--selector",
-        type=some_text,
+        type=some("a selector"),
         metavar="EXPRESSION",
         help='only messages for which this is true, such as "delay > 30 AND JMSPriority >= 7"',
     )

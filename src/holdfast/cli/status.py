@@ -11,6 +11,7 @@ from holdfast.cli.arguments import (
     add_json_option,
     add_verb,
     number_of,
+    some,
 )
 
 
@@ -39,7 +40,9 @@ def _add_where(verbs: "Verbs[argparse.ArgumentParser]") -> None:
         "shows where a message is: which node has it, its path so far, what it waits for",
         "holdfast where order-17 --url amqp://127.0.0.1:5672\nholdfast where 0x00ff --type binary --json",
     )
-    parser.add_argument("message_id", metavar="MESSAGE-ID", help="the message-id that the sender set")
+    parser.add_argument(
+        "message_id", type=some("a message-id"), metavar="MESSAGE-ID", help="the message-id that the sender set"
+    )
     parser.add_argument(
         "--type",
         choices=("text", "ulong", "uuid", "binary"),

@@ -7,15 +7,20 @@ import argparse
 from typing import Final
 
 from holdfast.cli.arguments import (
-    COUNT,
     Verbs,
     add_client_options,
     add_json_option,
     add_verb,
+    number_of,
     or_none,
     some_text,
 )
 
+BOUNDS: Final = {  # as MOST of holdfast/broker/stored/bounds.py
+    "messages_max": or_none(number_of(1, 8_192, "a number of messages")),
+    "bytes_max": or_none(number_of(1, 1 << 50, "a number of bytes")),
+    "idle": or_none(number_of(1, 366 * 86_400, "a number of seconds")),
+}
 SUBSCRIPTION_COLUMNS: Final = """\
 columns:
   mode         copy: reads the queue beside others; take: has the queue for itself
@@ -59,11 +64,11 @@ def add(verbs: "Verbs[argparse.ArgumentParser]") -> None:
             which = "only subscriptions of this queue (default: of all queues)"
         if name == "update":
             parser.add_argument(
-                "--messages-max", type=or_none(COUNT), metavar="N",
+                "--messages-max", type=BOUNDS["messages_max"], metavar="N",
                 help="the maximum number of messages that it has not finished; none takes the limit away",
             )  # fmt: skip
             parser.add_argument(
-                "--bytes-max", type=or_none(COUNT), metavar="BYTES",
+                "--bytes-max", type=BOUNDS["bytes_max"], metavar="BYTES",
                 help="their maximum size together; none takes the limit away",
             )  # fmt: skip
             parser.add_argument(
@@ -72,7 +77,7 @@ def add(verbs: "Verbs[argparse.ArgumentParser]") -> None:
                 "or delete the subscription (end)",
             )  # fmt: skip
             parser.add_argument(
-                "--idle", type=or_none(COUNT), metavar="S",
+                "--idle", type=BOUNDS["idle"], metavar="S",
                 help="delete it once it has had no link for so many seconds; none takes the limit away",
             )  # fmt: skip
         parser.add_argument("--queue", metavar="QUEUE", help=which)

@@ -46,6 +46,7 @@ class DriverEvents:
         reloading: Reloading,
         *,
         measured: Callable[[], dict[str, Any]],
+        certificate_read: Callable[[events.CertificateRead], None],
     ) -> None:
         self._clock = clock
         self._log = log
@@ -62,6 +63,7 @@ class DriverEvents:
         self._triggers = triggers
         self._reloading = reloading
         self._measured = measured
+        self._certificate_read = certificate_read
 
     def dialled(self, name: str) -> Neighbour | Remote | None:
         """The neighbour or remote of that name."""
@@ -104,6 +106,8 @@ class DriverEvents:
             self._doors.users_changed(event)
         elif isinstance(event, events.ConfigRead):
             self._reloading.read(event)
+        elif isinstance(event, events.CertificateRead):
+            self._certificate_read(event)
         elif isinstance(event, events.StatusAsked):
             self._outbox.put(events.StatusTold(fields=self._measured()))
         elif isinstance(event, events.CommandEnded):

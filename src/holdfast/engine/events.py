@@ -201,6 +201,14 @@ class DescriptorsMeasured:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CertificateRead:
+    """The node's own certificate is valid from `begins_ms` until `ends_ms` of the wall clock; None: it has none."""
+
+    begins_ms: int = 0
+    ends_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReadPutOff:
     """So many bytes were read from the connection; `BytesReceived` follows in a later turn."""
 
@@ -245,6 +253,7 @@ Event = (
     | DriverWarned
     | OutputMeasured
     | DescriptorsMeasured
+    | CertificateRead
     | ReadPutOff
     | Stopping
 )

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Set
 from dataclasses import dataclass
 from typing import Final
 
+from holdfast.broker.entries.address import TOPIC_PREFIX
 from holdfast.broker.subjects import Pattern
 from holdfast.errors import ConfigError
 from holdfast.federation.messages import EDGES_MAX, Federate
@@ -68,6 +69,16 @@ class Entry:
             raise ConfigError(f"{len(self.patterns)} patterns in {where}; expected at most {PATTERNS_MAX}")
         for pattern in self.patterns:
             Pattern(pattern)
+
+
+def check_topic(topic: str) -> str:
+    """`topic`, if a topic may have that name; ConfigError otherwise. For entries that are written from now on: one of
+    an earlier version, or of a neighbour, has no effect."""
+    if topic.startswith(TOPIC_PREFIX):
+        raise ConfigError(f"invalid topic {topic[:60]!r} in federation; leave out {TOPIC_PREFIX}")
+    if "/" in topic:  # behind it an address has the subject
+        raise ConfigError(f"invalid topic {topic[:60]!r} in federation; expected a topic's name, which has no /")
+    return check_name(topic)
 
 
 def check_entries(

@@ -30,6 +30,7 @@ from holdfast.management.status.managed_parts import ManagedParts
 from holdfast.management.status.measured import Measured
 from holdfast.management.status.meter import Meter, SenderMeter
 from holdfast.management.status.origins import OriginStatus
+from holdfast.management.status.own_certificate import OwnCertificate
 from holdfast.management.status.queues import QueueStatus
 from holdfast.management.status.remotes import RemoteStatus
 from holdfast.management.status.sessions import SessionStatus
@@ -52,12 +53,13 @@ class Administration:
         )  # fmt: skip
         self.questions = WhereQuestions(here, clock, config.limits, neighbours, parts.identities)
         remotes = RemoteStatus(clock, parts.remotes, parts.forwarding.knows)
+        self.own_certificate = OwnCertificate(clock)
         self.warnings = Warnings(
             config.name, clock, parts.log, catalog=catalog, disk=parts.disk, descriptors=parts.descriptors,
             incidents=parts.incidents, neighbours=neighbours, routing=parts.routing, stores=parts.store_names,
             destination=parts.destination, forwarding=parts.forwarding, departures=parts.departures,
             bindings=parts.bindings, streams=parts.streams, of_remotes=remotes.conditions,
-            has_topology=config.topology is not None,
+            own_certificate=self.own_certificate, has_topology=config.topology is not None,
         )  # fmt: skip
         self.meter = _meter(parts)
         self.queue_status = QueueStatus(catalog, clock)

@@ -94,12 +94,17 @@ def _load(args: argparse.Namespace) -> NodeSettings:
     config = getattr(args, "config", None)
     data = getattr(args, "data", None)
     listen = getattr(args, "listen", None)
-    return load_settings(
+    settings = load_settings(
         None if config is None else Path(config),
         name=getattr(args, "name", None),
         listen=[listen] if isinstance(listen, str) else listen,
         data=None if data is None else Path(data),
     )
+    try:
+        settings.tls.check_readable()
+    except ConfigError as error:
+        raise ConfigError(f"{config}: {error}") from None
+    return settings
 
 
 class HangUp:

@@ -120,6 +120,7 @@ class NodeRuntime:
             if self._dials.wanted:
                 self._watch_network()
             self._descriptors.start()
+            self._reloader.start()
             if self._certificates is not None:
                 self._certificates.watch(self._loop)
             self._loop.call_soon(self._end_turn)

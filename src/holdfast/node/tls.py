@@ -1,6 +1,7 @@
 """What a node needs to speak TLS: the names of its files (docs/security.md, `[tls]`).
 
-Rules of this file: names alone; the files are read in `network/certificates.py`, at start and when they change.
+Rules of this file: names, and whether there are such files; they are read in `network/certificates.py`, at start and
+when they change.
 """
 
 from dataclasses import dataclass
@@ -8,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from holdfast.errors import ConfigError
+from holdfast.text_files import read_regular
 
 CLIENT_CERTIFICATES: Final = ("none", "optional", "required")
 VERSIONS: Final = ("1.2", "1.3")
@@ -40,6 +42,15 @@ class TlsFiles:
         if self.client_certificates != "none" and self.authorities is None:
             text = f"tls client_certificates is {self.client_certificates!r} without ca_file"
             raise ConfigError(f"{text}; name the authorities that sign the clients' certificates")
+
+    def check_readable(self) -> None:
+        """Raises ConfigError that names the key, also where TLS is not spoken yet."""
+        for key, path in self.named:
+            try:
+                read_regular(path, 0)
+            except OSError as error:
+                text = f"tls {key} {path} cannot be used ({error.strerror})"
+                raise ConfigError(f"{text}; expected a readable file in PEM") from None
 
     @property
     def named(self) -> tuple[tuple[str, Path], ...]:

@@ -7,18 +7,24 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.errors import ConfigError
+from holdfast.text_files import toml_of
 
 
 def read_toml(path: Path) -> dict[str, Any]:
     """The document in `path`. Raises ConfigError."""
-    import tomllib  # a node without a file does not load it
-
     try:
-        return tomllib.loads(path.read_bytes().decode("utf-8"))
+        content = path.read_bytes()
+        return toml_of(content.decode("utf-8-sig"))
     except OSError as error:
         raise ConfigError(f"the file cannot be read ({error.strerror}); give a TOML file") from None
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"byte {error.start} is not UTF-8; write the file in UTF-8") from None
-    except (ValueError, RecursionError) as error:
-        # TOMLDecodeError is a ValueError, and a number of more digits than Python reads is one too.
-        raise ConfigError(f"the file is not TOML: {error}") from None
+    except UnicodeDecodeError:
+        line = next(number for number, line in enumerate(content.split(b"\n"), 1) if not _is_utf8(line))
+        raise ConfigError(f"line {line} is not in UTF-8; write the file in UTF-8") from None
+
+
+def _is_utf8(line: bytes) -> bool:
+    try:
+        line.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

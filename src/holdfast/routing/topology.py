@@ -134,7 +134,7 @@ class TopologyLink:
             ("cost", self.cost, _COST),
         ):
             if number is not None and not kind.fits(number):
-                raise ConfigError(f"invalid value {found(number)} for {self} {key}; expected {kind.expected}")
+                raise ConfigError(f"invalid value {found(number)} for {self} {key}; expected {kind.wanted(number)}")
 
 
 @dataclass(frozen=True)

@@ -170,6 +170,11 @@ def _differences(what: str, before: Iterable[Any], after: Iterable[Any], name: _
             yield f"{what} {key} added"
         elif item != old[key] and what != QUEUE:
             yield f"{what} {key} changed"
-    for key in old:
+    for key, item in old.items():
         if key not in new:
-            yield f"{what} {key} removed"
+            yield _stays(key, item) if what == QUEUE else f"{what} {key} removed"
+
+
+def _stays(key: str, item: Any) -> str:
+    host = f" --vhost {item.vhost}" if item.vhost else ""
+    return f"entry of queue {key} removed, the queue stays (holdfast queue delete {item.name}{host})"

@@ -55,8 +55,10 @@ async def test_a_client_is_listed_with_its_links_and_closed_piece_by_piece(node:
 
 async def test_mistakes_get_one_line(node: NodeProcess) -> None:
     assert "no session '99/0'" in await run(node, "close", "99/0", code=1)
-    ended = await run_holdfast("connection", "links", "99", "--url", node.url)
-    assert (ended.code, ended.stdout, ended.stderr) == (0, "", "no links of connection 99\n")
+    for action in ("links", "sessions"):
+        ended = await run_holdfast("connection", action, "99", "--url", node.url)
+        said = f"holdfast connection {action}: no connection '99'\n"
+        assert (ended.code, ended.stdout, ended.stderr) == (1, "", said)
     for words, said in (
         (["close", "one"], "invalid value 'one' for NUMBER[/CHANNEL[/HANDLE]]; expected an identity, such as 17"),
         (["close", "9" * 5_000], "; expected an identity, such as 17"),

@@ -193,6 +193,30 @@ async def test_a_node_without_dead_letters_says_so(node: NodeProcess, tmp_path: 
     assert refused.splitlines()[0] == "holdfast messages export: no queue 'none'"
 
 
+async def test_there_are_no_dead_letters_to_purge_on_a_fresh_node(node: NodeProcess) -> None:
+    assert await run(node, "queue purge $dead-letters") == "$dead-letters: 0 messages dropped\n"
+    assert json.loads(await run(node, "queue purge $dead-letters --json")) == {"purged": 0, "held": 0}
+    assert await run(node, "queue purge none", code=1) == "holdfast queue purge: no queue 'none'\n"
+
+
+async def test_whoever_meets_a_large_message_is_told_how_it_is_taken(node: NodeProcess) -> None:
+    async with await connect(node.url) as connection:
+        await (await connection.sender("w")).send_parts([bytes(MIB)] * 65)
+    how = "`holdfast receive w --to DIRECTORY`"
+    shown = await run(node, "messages show w 1")
+    assert shown.splitlines()[-1] == f"(a large message: {how} writes it into a file)"
+    for verb in ("receive w --count 1", "receive w --browse --count 1", "messages export w"):
+        complaint = (await run(node, verb, code=1)).splitlines()[0]
+        assert complaint.endswith(f"; {how} takes messages of any size"), complaint
+
+
+async def test_whoever_browses_a_topic_is_told_which_option_to_leave_out(node: NodeProcess) -> None:
+    for option, name in (("--browse", "--browse"), ("--from-sequence 1", "--from-sequence")):
+        complaint = (await run(node, f"receive topic/t {option}", code=1)).splitlines()[0]
+        what = "topic/t is a topic, which has subscriptions only: it cannot be browsed (distribution-mode copy)"
+        assert complaint.endswith(f"{what} (amqp:not-implemented); leave out {name}"), complaint
+
+
 async def test_what_an_export_complains_of_names_the_whole_verb(node: NodeProcess) -> None:
     await filled(node, "flights", b"a")
     refused = await run(node, "messages export flights --selector x=", code=1)

@@ -28,7 +28,7 @@ async def test_links_are_created_listed_and_deleted(node: NodeProcess) -> None:
         "audit", "copy", "raw", "archive",
     ]  # fmt: skip
     assert "is named by links: audit" in await run(node, "queue delete raw", code=1)
-    assert await run(node, "link delete audit") == "audit deleted\n"
+    assert json.loads(await run(node, "link delete audit --json")) == {"deleted": "audit"}
     assert "no link 'audit'" in await run(node, "link delete audit", code=1)
     await run(node, "queue delete raw")
 

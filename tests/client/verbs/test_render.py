@@ -32,6 +32,15 @@ def told(message: Message) -> dict[str, Any]:
     return answer
 
 
+def test_a_table_is_in_words_for_people() -> None:
+    rows: list[list[object]] = [["a", True, [], 3, None], ["b", False, ["filter", "properties"], 12, 0.5]]
+    assert table(("name", "configured", "steps", "count", "age"), rows) == [
+        "name  configured  steps               count  age",
+        "a     yes         -                       3    -",
+        "b     no          filter, properties     12  0.5",
+    ]
+
+
 def test_the_whole_message() -> None:
     message = Message(
         header=Header(delivery_count=2),

@@ -96,7 +96,20 @@ def test_a_mistake_is_named(tmp_path: Path, form: str, subject: str | None, cont
         ("csv", b"a,b\n1,2\n3,4\n5\n6,7\n", 2, "line 4: the row has 1 fields"),
         ("csv", b"a,b\n1,2\n\xff,4\n", 1, "line 3: invalid CSV (bytes that are not text at 0)"),
         ("csv", b'a,b\n1,2\n"x"y,4\n', 1, "line 3: invalid CSV ("),
-        ("json", b'{"a":1}\n{"a":2}\n{oops\n{"a":3}\n', 2, "line 3: invalid JSON"),
+        ("json", b'{"a":1}\n{"a":2}\n{oops\n{"a":3}\n', 2, "line 3: invalid JSON (Expecting property name"),
+        (
+            "json",
+            b'{"a":1}\n{"a" 2}\n',
+            1,
+            "file, line 2: invalid JSON (Expecting ':' delimiter, column 6); expected a value on each line, in UTF-8",
+        ),
+        (
+            "json",
+            b'{"a":1}\n"\xe9"\n',
+            1,
+            "line 2: invalid JSON (bytes that are not text at 1); expected a value on each",
+        ),
+        ("json", b'{"a":1}\n\x00\x01\xff\n', 1, "line 2: invalid JSON (bytes that are not text at 2); expected"),
         ("json", b'{"a":1}\n' + b"[" * 100_000 + b"\n", 1, "line 2: invalid JSON (nested too deep)"),
     ],
 )
@@ -126,8 +139,11 @@ def test_a_line_above_the_bound_is_refused(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(rows_module, "LINE_BYTES_MAX", 100)
     monkeypatch.setattr(rows_module, "READ_BYTES", 10)
     assert len(rows_of(written(tmp_path / "f", bytes(100)), "lines", None)) == 1
-    with pytest.raises(ConfigError, match="a line that is too long; the limit is 100 bytes"):
-        rows_of(written(tmp_path / "g", bytes(101)), "lines", None)
+    for before, number in ((b"", 1), (b"a\n", 2), (b"a\n" * 30, 31), (bytes(25) + b"\n", 2)):
+        with pytest.raises(ConfigError) as caught:
+            rows_of(written(tmp_path / "g", before + bytes(101)), "lines", None)
+        advice = "send what is so large with --file, one message a file"
+        assert str(caught.value) == f"{tmp_path}/g, line {number}: it has more than 100 bytes; {advice}"
 
 
 def test_what_a_pipe_has_is_handed_over_before_the_next_read() -> None:

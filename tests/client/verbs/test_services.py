@@ -29,6 +29,6 @@ async def test_a_service_is_registered_used_changed_and_removed(node: NodeProces
         lines = (await run(node, "receive", queue, "--browse", "--count", str(count), "--json")).splitlines()
         assert len(lines) == count
     assert (await run(node, "service", "list")).split() == ["name", "address", "billing", "later"]
-    assert await run(node, "service", "remove", "billing") == "billing removed\n"
+    assert await run(node, "service", "remove", "billing", "--json") == '{"removed": "billing"}\n'
     assert "no service 'billing'" in await run(node, "service", "find", "billing", code=1)
     assert "amqp:not-found" in await run(node, "send", "$service/billing", "--count", "1", code=1)

@@ -4,7 +4,6 @@ Rules of this file: text to a NetworkFile and nothing more. Every mistake is one
 the key, what is wrong, what is expected. Sizes are bounded.
 """
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from importlib.resources import files
@@ -13,7 +12,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 from holdfast.errors import ConfigError
-from holdfast.text_files import read_text
+from holdfast.text_files import read_text, toml_of
 from holdfast_lab.mpls.igp import ROUTERS_MAX, Timers
 
 FILE_BYTES_MAX: Final = 1_000_000
@@ -100,12 +99,7 @@ def read_network(name: str) -> NetworkFile:
 
 
 def parse_network(name: str, text: str) -> NetworkFile:
-    try:
-        document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{name}: {error}; expected TOML") from None
-    except RecursionError:
-        raise ConfigError(f"{name}: nested too deeply; expected tables of values") from None
+    document = toml_of(text, name)
     try:
         return _network(name, document)
     except _Wrong as wrong:

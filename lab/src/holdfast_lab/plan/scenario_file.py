@@ -6,7 +6,6 @@ what is wrong, what is expected. A scenario and a seed give the same plan wherev
 """
 
 import json
-import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields, replace
 from importlib.resources import files
@@ -18,6 +17,7 @@ from holdfast.routing.settings import RoutingConfig
 from holdfast.routing.topology import DIRECTIONS
 from holdfast.settings.limits import Limits
 from holdfast.settings.queues import QueueConfig
+from holdfast.text_files import toml_of
 from holdfast_lab.base.seed_tree import SeedTree
 from holdfast_lab.plan.faults import KINDS as FAULT_KINDS
 from holdfast_lab.plan.faults import Fault, FaultBudget, make_fault
@@ -376,10 +376,7 @@ def _drawn(told: Table, topology: Topology, safety_s: float, seed: int) -> list[
 
 def parse(text: str, name: str, seed: int = 1) -> Plan:
     """The plan that a scenario's text says, for that seed. Raises ConfigError; its line begins with `name`."""
-    try:
-        told = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{name}: the file is not TOML: {error}") from None
+    told = toml_of(text, name)
     try:
         _take(told, "the file", _TOP, ("topology", "workload"))
         topology = _topology(told, seed)
@@ -413,7 +410,7 @@ def _own() -> dict[str, str]:
 
 def names() -> list[tuple[str, str]]:
     """The package's scenarios by name, each with the sentence that says what it shows."""
-    return [(name, str(tomllib.loads(text).get("shows", ""))) for name, text in _own().items()]
+    return [(name, str(toml_of(text, name).get("shows", ""))) for name, text in _own().items()]
 
 
 def is_path(name_or_path: str) -> bool:

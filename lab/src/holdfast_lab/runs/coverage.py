@@ -90,6 +90,7 @@ REASONS: Final[dict[str, dict[str, str]]] = {
         "DriverFailed": "the driver's word; tests of it give it",
         "NetworkChanged": "a system's word; tests of sessions give it",
         "DescriptorsMeasured": "a process's own; the runtime's tests have it",
+        "CertificateRead": "a process's own; its tests have it",
         "CommandEnded": "a process's own; tests of triggers give it",
         "StatusAsked": "the admin port's; its tests give it",
         "Secured": "TLS is the runtime's; tests of nodes with certificates have it",

@@ -10,6 +10,8 @@ from holdfast.client.network.url import Url
 from holdfast.client.network.wire import describe
 from holdfast.errors import ConfigError
 from holdfast.names import host_problem
+from holdfast.text_files import read_regular
+from holdfast.units import MIB
 
 if TYPE_CHECKING:
     import ssl
@@ -89,8 +91,21 @@ def _identify(context: "ssl.SSLContext", certificate_file: str | Path, key_file:
         context.load_cert_chain(certificate_file, key_file, password=_no_password)
     except (OSError, ValueError) as error:
         where = f"certificate_file {certificate_file}" + ("" if key_file is None else f" with key_file {key_file}")
-        text = f"{where} cannot be used ({describe(error)})"
+        text = f"{where} cannot be used ({_lacking(certificate_file, key_file) or describe(error)})"
         raise ConfigError(f"{text}; give a certificate and its key, without a password, in PEM") from None
+
+
+def _lacking(certificate_file: str | Path, key_file: str | Path | None) -> str:
+    """What OpenSSL has no words for."""
+    holds_key = certificate_file if key_file is None else key_file
+    for what, mark, path in (("certificate", b"CERTIFICATE", certificate_file), ("key", b"PRIVATE KEY", holds_key)):
+        try:
+            content, _ = read_regular(Path(path), MIB)
+        except OSError as error:
+            return f"{path}: {error.strerror}"
+        if mark + b"-----" not in content:
+            return f"there is no {what} in {path}"
+    return ""
 
 
 def _no_password() -> str:

@@ -8,6 +8,7 @@ import sys
 from functools import partial
 
 from holdfast.client.connection import Connection
+from holdfast.client.errors import ManagementError
 from holdfast.client.verbs.manage import asked, print_json
 from holdfast.client.verbs.render import plain
 from holdfast.client.verbs.running import run
@@ -38,14 +39,12 @@ async def _connection(connection: Connection, args: argparse.Namespace) -> None:
     ask = {"list": admin.connections, "sessions": admin.sessions, "links": admin.attachments}[args.action]
     only = None if args.action == "list" else args.connection
     rows = [row for row in await ask() if only is None or row["connection"] == only]
+    if only is not None and not rows and only not in [row["identity"] for row in await admin.connections()]:
+        raise ManagementError(f"{args.action} of connection {only!r}", 404, f"no connection {only!r}")
     if args.json:
         print_json(rows)
     elif rows:
         columns = COLUMNS[args.action]
-        say(*table(columns, [[_cell(row.get(key)) for key in columns] for row in rows]))
+        say(*table(columns, [[plain(row.get(key)) for key in columns] for row in rows]))
     else:
         say("no connections" if only is None else f"no {args.action} of connection {only}", file=sys.stderr)
-
-
-def _cell(value: object) -> object:
-    return (", ".join(map(str, value)) or None) if isinstance(value, list) else plain(value)

@@ -146,7 +146,8 @@ async def _show(connection: Connection, args: argparse.Namespace) -> None:
     for key, value in shown.items():
         if value not in (None, {}):
             say(f"{key}: {value if isinstance(value, (str, int, float)) else json_line(value)}")
-    say("", body_bytes(message).decode("utf-8", "replace") if message is not None else "(a large message: receive it)")
+    large = f"(a large message: `holdfast receive {args.queue} --to DIRECTORY` writes it into a file)"
+    say("", body_bytes(message).decode("utf-8", "replace") if message is not None else large)
 
 
 async def _change(connection: Connection, args: argparse.Namespace) -> int:

@@ -15,7 +15,9 @@ from holdfast.columns import table
 from holdfast.entity_types import FEDERATION
 from holdfast.lines import say
 
-COLUMNS = ("topic", "neighbour", "direction", "mode", "patterns", "state", "configured", "origins", "rows")
+COLUMNS = (
+    "topic", "neighbour", "direction", "mode", "patterns", "state", "configured", "asked", "origins", "rows",
+)  # fmt: skip
 TREE = ("destination", "next_hop", "path")
 
 
@@ -47,11 +49,12 @@ async def _federation(connection: Connection, args: argparse.Namespace) -> None:
     else:
         answer = await connection.manage("DELETE", FEDERATION, name)
     if args.json:
-        print_json(answer)
+        print_json(answer if args.action == "add" else {"removed": name, **answer})
     elif args.action == "add":
         say(f"{name} added" if answer.get("created") else f"{name} is there already")
     else:
-        say(f"{name} removed")
+        again = f"; {args.neighbour} asks for it, so it comes back until it is removed there"
+        say(f"{name} removed{again if answer.get('asked') else ''}")  # an older node does not say
 
 
 async def _tree(connection: Connection, args: argparse.Namespace) -> None:

@@ -15,11 +15,10 @@ from holdfast.client.verbs.render import plain
 from holdfast.client.verbs.running import run
 from holdfast.columns import table
 from holdfast.entity_types import LINK
-from holdfast.errors import ConfigError
 from holdfast.lines import say
 from holdfast.schema import Kind, check_keys
 from holdfast.steps import parsing, tables
-from holdfast.text_files import read_text
+from holdfast.text_files import read_text, toml_of
 
 COLUMNS = (
     "name", "mode", "from", "to", "selector", "steps", "state", "moved_total", "dropped_total", "dead_lettered_total"
@@ -35,14 +34,9 @@ def link(args: argparse.Namespace) -> int:
 
 def _steps(args: argparse.Namespace) -> object:
     """What `--steps-file` has. ConfigError where it is none."""
-    import tomllib
-
     where = f"--steps-file {args.steps_file!r}"
     text = read_text("--steps-file", args.steps_file, tables.FILE_BYTES_MAX)
-    try:
-        document = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{where} is not TOML: {error}") from None
+    document = toml_of(text, where)
     check_keys(where, document, {"steps": Kind("a list of tables", lambda value: isinstance(value, list))})
     told = tables.with_tables(document.get("steps", []), where, read_text)
     parsing.steps_of(parsing.as_text(told, where), where)
@@ -69,7 +63,7 @@ async def _link(connection: Connection, args: argparse.Namespace, *, steps: obje
             arguments["start"] = args.start if isinstance(args.start, str) else Ulong(args.start)
     answer = await connection.manage(args.action.upper(), LINK, args.name, arguments)
     if args.json:
-        print_json(answer)
+        print_json(answer or {"deleted": args.name})
     elif args.action == "create":
         is_new = answer.get("created")
         say(f"{args.name} created" if is_new else f"{args.name} is there already, with these settings")

@@ -18,6 +18,7 @@ from holdfast.columns import counted, table
 from holdfast.entity_types import NODE, QUEUE, SUBSCRIPTION
 from holdfast.errors import ConfigError
 from holdfast.lines import json_line, say
+from holdfast.names import DEAD_LETTERS
 
 NONE: Final = "none"
 """As an option: no limit."""
@@ -138,7 +139,12 @@ async def _queue(connection: Connection, args: argparse.Namespace) -> None:
         arguments = {"origin": args.origin}
     elif args.action == "delete" and args.tombstones:
         arguments = {"tombstones": True}
-    answer = await connection.manage(args.action.upper(), QUEUE, args.name, arguments)
+    try:
+        answer = await connection.manage(args.action.upper(), QUEUE, args.name, arguments)
+    except ManagementError as error:
+        if error.code != 404 or (args.action, args.name) != ("purge", DEAD_LETTERS):
+            raise
+        answer = {"purged": 0, "held": 0}  # the node makes it for the first dead letter
     if args.json:
         print_json(answer)
     elif args.action == "create":
@@ -204,7 +210,7 @@ async def _subscription(connection: Connection, args: argparse.Namespace) -> Non
     arguments = {"queue": queues[0], **(_bounds(args) if args.action == "update" else {})}
     answer = await connection.manage(args.action.upper(), SUBSCRIPTION, args.name, arguments)
     if args.json:
-        print_json(answer)
+        print_json(answer or {"deleted": args.name})
     elif args.action == "update":
         bounds = ", ".join(
             f"{key} {plain(answer.get(key)) or 'none'}" for key in ("messages_max", "bytes_max", "when_full", "idle_s")

@@ -140,7 +140,7 @@ async def _drain(connection: Connection, args: argparse.Namespace) -> None:
     if args.json:
         print_json({"node": own, **left})
     else:
-        say(text)
+        say(f"{text}; it takes no new messages until `holdfast resume`")
 
 
 def _is_held(left: dict[str, Any]) -> bool:

@@ -92,7 +92,7 @@ class Source:
     def _raw_lines(self) -> Iterator[bytes | _Paused]:
         """Lines with their ends; `_PAUSED` before each read."""
         pending: list[bytes] = []
-        held = 0
+        held = before = 0
         while True:
             yield _PAUSED
             chunk = self._file.read(READ_BYTES)
@@ -107,18 +107,17 @@ class Source:
                     pending, held = [], 0
                 else:
                     held += len(lines[0])
-                    self._check_length(held)
+                    if held > LINE_BYTES_MAX:
+                        text = f"{self.name}, line {before + 1}: it has more than {LINE_BYTES_MAX} bytes"
+                        raise ConfigError(f"{text}; send what is so large with --file, one message a file")
                     continue
             if not lines[-1].endswith(b"\n"):
                 last = lines.pop()
                 pending, held = [last], len(last)
+            before += len(lines)
             yield from lines
         if pending:
             yield b"".join(pending)
-
-    def _check_length(self, size: int) -> None:
-        if size > LINE_BYTES_MAX:
-            raise ConfigError(f"{self.name} has a line that is too long; the limit is {LINE_BYTES_MAX} bytes")
 
     def _lines(self) -> Iterator[Row | _Paused]:
         for line in self._raw_lines():
@@ -138,12 +137,10 @@ class Source:
             if not body:
                 continue
             try:
-                value = json.loads(body)
+                value = json.loads(body.decode("utf-8-sig"))  # of bytes it would guess the encoding
             except (ValueError, RecursionError) as error:
-                reason = "nested too deep" if isinstance(error, RecursionError) else error
-                raise ConfigError(
-                    f"{self.name}, line {number}: invalid JSON ({reason}); expected a value on each line"
-                ) from None
+                wrong = f"{self.name}, line {number}: invalid JSON ({_why(error)})"
+                raise ConfigError(f"{wrong}; expected a value on each line, in UTF-8") from None
             subject = self._subject(value, number)
             if isinstance(value, dict) and str(value.get("format")).startswith(MARK):
                 yield Row(b"", subject, message=self._message(value, number))
@@ -156,8 +153,7 @@ class Source:
                 raise ValueError(f"invalid value {line['format']!r:.80} for format; expected {FORMAT}")
             return message_of(line)
         except (ValueError, RecursionError) as error:
-            reason = "nested too deep" if isinstance(error, RecursionError) else error
-            raise ConfigError(f"{self.name}, line {number}: {reason}") from None
+            raise ConfigError(f"{self.name}, line {number}: {_why(error)}") from None
 
     def _csv(self) -> Iterator[Row | _Paused]:
         # csv reads line by line; a pause that it reads past is yielded after the row.
@@ -188,8 +184,8 @@ class Source:
             if not header:
                 raise ConfigError(f"{self.name}: no header; CSV begins with a line of column names")
         except (csv.Error, UnicodeDecodeError) as error:
-            reason = str(error) if isinstance(error, csv.Error) else f"bytes that are not text at {error.start}"
-            raise ConfigError(f"{self.name}, line {number}: invalid CSV ({reason}); expected CSV in UTF-8") from None
+            wrong = f"{self.name}, line {number}: invalid CSV ({_why(error)})"
+            raise ConfigError(f"{wrong}; expected CSV in UTF-8") from None
 
     def _header(self, header: list[str]) -> list[str]:
         twice = {name for name in header if header.count(name) > 1}
@@ -219,6 +215,15 @@ class Source:
             raise ConfigError(f"{self.name}, line {line}: there is no key {key!r}; expected a JSON object with it")
         found = value[key]
         return found if isinstance(found, str) else json.dumps(found)
+
+
+def _why(error: Exception) -> str:
+    """What is wrong with a line, of which the number is told beside it."""
+    if isinstance(error, RecursionError):
+        return "nested too deep"
+    if isinstance(error, UnicodeDecodeError):
+        return f"bytes that are not text at {error.start}"
+    return f"{error.msg}, column {error.colno}" if isinstance(error, json.JSONDecodeError) else str(error)
 
 
 class Generated:

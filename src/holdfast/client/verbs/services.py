@@ -38,7 +38,7 @@ async def _service(connection: Connection, args: argparse.Namespace) -> None:
     else:
         answer = await connection.manage("READ" if args.action == "find" else "DELETE", SERVICE, args.name)
     if args.json:
-        print_json(answer)
+        print_json(answer or {"removed": args.name})
     elif args.action == "find":
         say(plain(answer["address"]))
     elif args.action == "register":

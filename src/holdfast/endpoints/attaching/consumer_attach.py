@@ -114,8 +114,8 @@ class ConsumerAttach:
         terms = Terms(attach, source, replace(source, filter=filters.applied or None), filters)
         if isinstance(queue, Topic):
             if copies:
-                text = f"{queue.name} is a topic, which has subscriptions only; attach without distribution-mode copy"
-                raise Refusal(conditions.NOT_IMPLEMENTED, text)
+                text = f"{queue.name} is a topic, which has subscriptions only: it cannot be browsed (distribution-mode"
+                raise Refusal(conditions.NOT_IMPLEMENTED, f"{text} copy)")
             self._subscribe(peer, link, terms, queue, found.subject, durable=durable)
         elif copies:
             self._browse(peer, link, terms, queue)
@@ -123,7 +123,8 @@ class ConsumerAttach:
             self._subscribe_queue(peer, link, terms, queue)
         elif queue.taken_by is not None:
             text = f"queue {queue.name!r} is taken by subscription {queue.taken_by!r}, which reads alone"
-            raise Refusal(conditions.RESOURCE_LOCKED, text)
+            advice = f"`holdfast subscription delete {queue.taken_by} --queue {queue.name}` ends it"
+            raise Refusal(conditions.RESOURCE_LOCKED, f"{text}; {advice}")
         else:
             selector = entry_selector(filters, queue.reader, self._decoded)
             self._consume(peer, link, terms, queue, queue.shared, selector)

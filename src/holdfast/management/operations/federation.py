@@ -11,13 +11,12 @@ from holdfast.broker.entries.host_names import DEFAULT_HOST
 from holdfast.entity_types import FEDERATION
 from holdfast.errors import ConfigError
 from holdfast.federation.modes import DYNAMIC, PATTERNS_MAX, TO
-from holdfast.federation.settings import Entry
+from holdfast.federation.settings import Entry, check_topic
 from holdfast.management.operations.answers import Answer, Refused, text_of
 from holdfast.management.operations.changes import done_to, federation_added
 from holdfast.management.operations.costs import Costs
 from holdfast.management.operations.entities import EntityType
 from holdfast.management.operations.operation import READS, Operation, Table
-from holdfast.names import check_name
 from holdfast.peering import binding_status
 from holdfast.peering.binding_control import BindingControl
 from holdfast.peering.route_status import RoutesNow
@@ -79,12 +78,13 @@ class FederationOperations:
     def delete(self, host: str, name: str, arguments: dict[str, Any]) -> Answer:
         _check_host(host)
         topic, neighbour = _split(name)
-        if self._control.made.removable(topic, neighbour) is None:
+        entry = self._control.made.removable(topic, neighbour)
+        if entry is None:
             if self._find(topic, neighbour) is None:
                 raise Refused(404, f"there is no federation of {topic!r} with {neighbour!r}")
             raise Refused(409, f"federation {name!r} is in the configuration; remove it there")
         self._control.remove(topic, neighbour)
-        return Answer(200, "OK", {}, stored=True)
+        return Answer(200, "OK", {"asked": entry.asked}, stored=True)
 
     def _find(self, topic: str, neighbour: str) -> Entry | None:
         """The entry of that name; of two, not the one that the neighbour asks for."""
@@ -95,7 +95,7 @@ class FederationOperations:
         _check_host(host)
         subject = text_of(arguments, "subject", "")
         try:
-            check_name(name)
+            check_topic(name)
         except ConfigError as error:
             raise Refused(400, str(error)) from error
         found = binding_status.tree(self._control, self._routing(), name, subject)

@@ -81,7 +81,7 @@ def _check_settings(arguments: dict[str, Any], accepted: tuple[str, ...]) -> Non
         if key not in accepted:
             raise Refused(400, f"unknown key {key!r}; expected one of {', '.join(accepted)}")
         if not _KINDS[key].fits(value):
-            raise Refused(400, f"invalid value {value!r} for {key}; expected {_KINDS[key].expected}")
+            raise Refused(400, f"invalid value {value!r} for {key}; expected {_KINDS[key].wanted(value)}")
 
 
 class QueueOperations:

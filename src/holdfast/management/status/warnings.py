@@ -24,6 +24,7 @@ from holdfast.federation.messages import FOLLOWED_MAX
 from holdfast.federation.settings import Bounds
 from holdfast.links.disk import ADVICE, Disk
 from holdfast.management.status.descriptors import Descriptors
+from holdfast.management.status.own_certificate import OwnCertificate
 from holdfast.peering.binding_control import BindingControl
 from holdfast.peering.route_status import RoutesNow
 from holdfast.peering.sessions import Neighbour
@@ -93,6 +94,7 @@ class Warnings:
         bindings: BindingControl,
         streams: Sized,
         of_remotes: Callable[[], Iterator[Condition]],
+        own_certificate: OwnCertificate,
         has_topology: bool,
     ) -> None:
         """`streams`: large messages that are on their way in. `of_remotes`: the conditions of remotes. `has_topology`:
@@ -115,6 +117,7 @@ class Warnings:
         self._bindings = bindings
         self._streams = streams
         self._of_remotes = of_remotes
+        self._own_certificate = own_certificate
         self._look_at = clock.now + LOOK_S
         self._since: dict[str, float] = {}
         self._logged_at: dict[str, float] = {}
@@ -156,6 +159,9 @@ class Warnings:
         short = self._descriptors.condition()
         if short is not None:
             yield DESCRIPTORS, short
+        ending = self._own_certificate.condition()
+        if ending is not None:
+            yield ending
         yield from self._of_neighbours()
         yield from self._of_remotes()
         for name, text in self._incidents.strangers():
@@ -264,7 +270,8 @@ class Warnings:
             origins = destination.blocked_by(key)
             queue = self._catalog.queues[key]
             name = _shown(queue.host, f"queue {queue.name}")
-            waits = [f"{messages} messages from {' and '.join(neighbours)} wait for room"] if neighbours else []
+            behind = "wait for room, or behind others that do"
+            waits = [f"{messages} messages from {' and '.join(neighbours)} {behind}"] if neighbours else []
             waits += [f"{origins} origins have messages in $waiting for it"] if origins else []
             if waits:
                 advice = "take messages out of it, or raise its messages_max or bytes_max"

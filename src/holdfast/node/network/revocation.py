@@ -1,12 +1,13 @@
 """Certificates that their authority has revoked, as a file of revocation lists names them (docs/security.md).
 
 Rules of this file: the file is trusted as that of the authorities is, so signatures and dates of its lists are not
-checked, and a list of any age holds. Of DER it reads no more than issuers and serial numbers. Source: RFC 5280, §4.1
-and §5.1.
+checked, and a list of any age holds. Of DER it reads no more than issuers, serial numbers and dates of certificates.
+Source: RFC 5280, §4.1 and §5.1.
 """
 
 import binascii
 import re
+from calendar import timegm
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -45,6 +46,30 @@ def issued(certificate: bytes) -> Issued:
         case [_Item(tag=0x02) as serial, _Item(tag=0x30), _Item(tag=0x30) as issuer, *_]:
             return Issued(issuer.whole, _number(serial))
     raise ValueError("no certificate")
+
+
+def validity(certificate: bytes) -> tuple[int, int]:
+    """From when and until when that certificate is valid, in DER: milliseconds of the wall clock. ValueError if it is
+    none."""
+    items = _items(_inside(_inside(certificate)))
+    if items and items[0].tag == _VERSION:
+        items = items[1:]
+    if len(items) > 3 and items[3].tag == _SEQUENCE:
+        dates = _items(items[3].content)
+        if len(dates) == 2:
+            return _date(dates[0]), _date(dates[1])
+    raise ValueError("no certificate")
+
+
+def _date(item: _Item) -> int:
+    """RFC 5280, §4.1.2.5: YYMMDDHHMMSSZ, up to 2049, or YYYYMMDDHHMMSSZ."""
+    text = item.content.decode("ascii")
+    if item.tag == _TIMES[0]:
+        text = ("19" if text[:2] >= "50" else "20") + text
+    if item.tag not in _TIMES or not re.fullmatch(r"\d{14}Z", text):
+        raise ValueError("no date")
+    year, *rest = int(text[:4]), *(int(text[place : place + 2]) for place in range(4, 14, 2))
+    return timegm((year, *rest)) * 1000
 
 
 def read_revoked(path: Path) -> frozenset[Issued]:

@@ -89,7 +89,7 @@ def _lock(path: Path, fd: int) -> bool:
         # If it could not write its process id, on a read-only or full disk, the file has that of an earlier holder.
         is_there = holder.isdecimal() and os.path.exists(f"/proc/{holder}")
         who = f"process {holder}" if is_there else "another process"
-        raise StorageError(f"store {path}: in use by {who}") from error
+        raise StorageError(f"store {path}: in use by {who}; stop that, or give another directory") from error
     except FileNotFoundError:
         return False
     except OSError as error:
@@ -264,9 +264,20 @@ def refusal(path: Path, error: Exception) -> StorageError:
             "become; lower [store] bytes_max, or raise the limit of this process (ulimit -v)"
         )
     place = str(error.filename or "") if isinstance(error, OSError) else ""
-    if place and place != str(path):
-        return StorageError(f"store {path}: cannot be opened ({place}: {_reason(error)})")
-    return StorageError(f"store {path}: cannot be opened ({_reason(error)})")
+    where = f"{place}: " if place and place != str(path) else ""
+    return StorageError(f"store {path}: cannot be opened ({where}{_reason(error)}){_ADVICE.get(code(error), '')}")
+
+
+_ADVICE: Final = {
+    errno.EACCES: "; give this user the right to read and write there",
+    errno.EPERM: "; give this user the right to read and write there",
+    errno.EROFS: "; mount its file system for writing, or give another directory",
+}
+
+
+def no_store(path: Path) -> StorageError:
+    """Where a command needs one."""
+    return StorageError(f"store {path}: there is no store; give the directory of one, as data of [node] names it")
 
 
 def not_written(place: Path, error: Exception) -> StorageError:

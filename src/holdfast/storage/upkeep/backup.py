@@ -47,6 +47,7 @@ from holdfast.storage.files.directory import (
     is_read_only,
     make_aside,
     make_durable,
+    no_store,
     not_written,
     read_bound,
     refusal,
@@ -99,7 +100,7 @@ def backup(path: Path, target: Path, watch: Watch | None = None) -> BackedUp:
     if target.exists():
         raise ConfigError(f"{target} exists already; choose another name")
     if not (path / DATA).is_file():
-        raise StorageError(f"store {path}: there is no store")
+        raise no_store(path)
     if Path(os.path.realpath(target)).is_relative_to(os.path.realpath(path)):
         raise ConfigError(f"{target} is inside the store that it is to protect; choose a place outside {path}")
     if not target.parent.is_dir():
@@ -215,7 +216,7 @@ def restore(source: Path, path: Path, watch: Watch | None = None) -> Restored:
     if not path.parent.is_dir():
         raise ConfigError(f"store {path} cannot be made: there is no directory {path.parent}; choose one that exists")
     if not (source / DATA).is_file():
-        raise StorageError(f"store {source}: there is no store")
+        raise no_store(source)
     source_lock = hold_to_read(source)
     lock = -1
     there, lock_there = path.exists(), (path / "lock").exists()

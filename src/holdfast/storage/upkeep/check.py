@@ -19,7 +19,7 @@ from holdfast.broker.entries import entry, packed
 from holdfast.broker.stored import records
 from holdfast.errors import StorageError
 from holdfast.storage.files.copying import Watch, open_quiet
-from holdfast.storage.files.directory import DATA, hold_to_read, refusal
+from holdfast.storage.files.directory import DATA, hold_to_read, no_store, refusal
 from holdfast.storage.layout.pages import SUB, Damage, Tree, Walk, read_root, tree_of
 from holdfast.storage.layout.records import CHUNK_BYTES
 from holdfast.storage.layout.schema import (
@@ -51,7 +51,7 @@ def check(path: Path, watch: Watch | None = None) -> Checked:
     Raises `StorageError` where there is no store, a node runs on it, or its layout is not read here.
     """
     if not (path / DATA).is_file():
-        raise StorageError(f"store {path}: there is no store")
+        raise no_store(path)
     lock = hold_to_read(path)
     checked = Checked()
     try:

@@ -17,7 +17,7 @@ from holdfast.durable import sync_file
 from holdfast.errors import StorageError
 from holdfast.storage.files.copied import find_copy, forget_transaction, record_rewrite
 from holdfast.storage.files.copying import Watch, check_space, copy_out, counts_of, open_quiet, used_bytes
-from holdfast.storage.files.directory import DATA, check_length, exclude_backups, hold, make_aside, refusal
+from holdfast.storage.files.directory import DATA, check_length, exclude_backups, hold, make_aside, no_store, refusal
 from holdfast.storage.layout.pages import read_root
 from holdfast.storage.layout.schema import read_identity
 from holdfast.units import MIB
@@ -74,7 +74,7 @@ def shrink(path: Path) -> bool:
 
 def _check_there(path: Path) -> None:
     if not (path / DATA).is_file():
-        raise StorageError(f"store {path}: there is no store")
+        raise no_store(path)
 
 
 def _rewrite(path: Path, watch: Watch | None) -> Compacted:
