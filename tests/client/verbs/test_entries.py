@@ -66,6 +66,8 @@ async def test_what_a_selector_selects_is_changed(node: NodeProcess) -> None:
             1, "flights 2 deleted\nflights 4 deleted\n",
             "holdfast messages delete: a consumer holds message 1 of queue 'flights'\n",
         )  # fmt: skip
+        nothing = "no message in flights matches\n"
+        assert await ended("messages", "delete", "flights", "--selector", "JMSType = 'x'") == (0, "", nothing)
         code, told, _ = await ended("messages", "move", "flights", *selector, "--to", "late", "--after", "1", "--json")
         assert code == 0 and [row["sequence"] for row in json.loads(told)] == [5, 6, 7]
         assert [row["message_id"] for row in json.loads(await run(node, "messages list flights --json"))] == ["a", "c"]
@@ -79,7 +81,11 @@ async def test_what_a_selector_selects_is_changed(node: NodeProcess) -> None:
             )  # fmt: skip
         code, _, told = await ended("messages", "delete", "flights", "--selector", "a >")
         assert code == 1 and "invalid selector" in told and len(told.splitlines()) == 1
-        assert await ended("dead-letters", "requeue", "--selector", "TRUE") == (0, "", "")
+        assert await ended("dead-letters", "requeue", "--selector", "TRUE") == (
+            0,
+            "",
+            "no message in $dead-letters matches\n",
+        )
 
 
 async def test_a_refusal_that_concerns_all_messages_ends_the_command(node: NodeProcess) -> None:

@@ -187,6 +187,8 @@ async def _change(connection: Connection, args: argparse.Namespace) -> int:
     finally:  # what was done is told also where the connection fails before the last one
         if args.json:
             say(json_line(done))
+    if args.selector is not None and not (done or code or args.json):
+        say(f"no message in {args.queue} matches", file=sys.stderr)
     return code
 
 
