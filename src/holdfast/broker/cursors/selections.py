@@ -264,7 +264,9 @@ class Selections(Sharing[Selection]):
                 break
             first = min(selection.position for selection in hungry)
             first = first if first >= cursor.position else min(self._next_waiting(first), cursor.position)
-            here = [item for item in self._by_text.values() if item.position >= first or item in hungry]
+            # Those that are hungry are asked first: what others ask may take the whole share, in each pump anew.
+            others = [item for item in self._by_text.values() if item.position >= first and item not in hungry]
+            here = [*hungry, *others]
             for selection in here:
                 selection.position = max(selection.position, first)
             if first >= queue.visible:
