@@ -3,9 +3,13 @@
 import pytest
 
 from holdfast.amqp.wire.performatives import Modified
+from holdfast.amqp.wire.types import Symbol
 from holdfast.core import offering
+from holdfast.settings.queues import QueueConfig
 from support.rig import Rig
 from support.selecting import THIRDS, consume, fill, numbers, thirds
+
+SEEN = "amqp.annotation.x-opt-seen"
 
 
 @pytest.fixture
@@ -43,3 +47,35 @@ def test_many_that_are_undeliverable_on_one_link_wait_for_another_and_keep_nothi
     last = rig.client(hub)
     consume(rig, last, THIRDS)
     assert numbers(last) == [*kept[:3], *kept[6:]]
+
+
+@pytest.mark.parametrize("priorities", [False, True])
+def test_what_was_a_match_and_got_other_annotations_is_matched_again(rig: Rig, priorities: bool) -> None:
+    """It was one while it waited for credit; another consumer was faster."""
+    hub = rig.node("hub", queues=(QueueConfig(name="work", priorities=priorities),))
+    fill(rig, hub, 3)
+    one, two, three, four = (rig.client(hub) for _ in range(4))
+    link = consume(rig, one, f"{SEEN} IS NULL", credit=0)
+    consume(rig, three, f"{SEEN} = 2")
+    consume(rig, two, "JMSPriority = 1", credit=1)
+    two.accept(Modified(message_annotations={Symbol("x-opt-seen"): 1}))
+    rig.run(1)
+    link.grant(10)
+    rig.settle()
+    consume(rig, four, f"{SEEN} = 1")
+    assert sorted(numbers(one)) == [0, 2] and numbers(four) == [1] and not numbers(three)
+
+
+@pytest.mark.parametrize("priorities", [False, True])
+def test_what_lost_its_annotations_in_a_refused_commit_is_matched_again(rig: Rig, priorities: bool) -> None:
+    hub = rig.node("hub", queues=(QueueConfig(name="work", priorities=priorities),))
+    fill(rig, hub, 3)
+    one, two = rig.client(hub), rig.client(hub)
+    consume(rig, two, "JMSPriority = 1", credit=1)
+    consume(rig, one, f"{SEEN} IS NULL")
+    assert numbers(two) == [1] and sorted(numbers(one)) == [0, 2]
+    one.deliveries.clear()
+    hub.refuse = 1
+    two.accept(Modified(message_annotations={Symbol("x-opt-seen"): 1}))
+    rig.run(1)
+    assert not hub.refuse and numbers(one) == [1]

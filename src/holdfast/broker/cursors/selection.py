@@ -3,13 +3,14 @@
 Rules of this file: entries are known by their sequences; an entry is only read to find out whether it is free.
 """
 
+from abc import ABC, abstractmethod
 from heapq import heapify, heappop, heappush
 
 from holdfast.broker.cursors.entry_consumer import EntryConsumer, EntrySelector
 from holdfast.broker.cursors.holdings import Holdings
 
 
-class Group:
+class Group(ABC):
     """Consumers with equal selectors. All visible entries below `position` were matched for them."""
 
     __slots__ = ("consumers", "position", "selector", "shows")
@@ -20,6 +21,10 @@ class Group:
         self.position = position
         self.shows = shows
         self.consumers: dict[EntryConsumer, None] = {}
+
+    @abstractmethod
+    def forget(self, sequence: int) -> None:
+        """The entry, which was matched, is to be matched again once it is free."""
 
     def wanting(self) -> list[EntryConsumer]:
         """The consumers that accept entries now."""
@@ -53,6 +58,13 @@ class Selection(Group):
             self.apart.discard(sequence)
             heappush(self.hits, sequence)
             self.waiting.add(sequence)
+
+    def forget(self, sequence: int) -> None:
+        if sequence in self.waiting:
+            self.waiting.discard(sequence)
+            self.apart.discard(sequence)
+            self.hits = [hit for hit in self.hits if hit != sequence]
+            heapify(self.hits)
 
     def pop(self) -> None:
         """Removes the lowest hit."""
