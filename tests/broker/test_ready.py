@@ -21,7 +21,7 @@ def test_a_level_is_as_two_lists(seed: int) -> None:
     end = 1
     step = random.choice((1, 3, 1 << BLOCK_BITS - 1, 1 << BLOCK_BITS + 1))
     for _ in range(400):
-        act = random.randrange(8)
+        act = random.randrange(9)
         if act < 3 and level.behind is None:
             some = [end := end + random.randrange(1, step + 1) for _ in range(random.randrange(1, 9))]
             level.extend(some)
@@ -54,6 +54,10 @@ def test_a_level_is_as_two_lists(seed: int) -> None:
             place = random.randrange(0, end + 2)
             level.drop_below(place)
             ordered, back = ([item for item in kind if item >= place] for kind in (ordered, back))
+        elif act == 8:
+            sequence = random.choice([*ordered, *back, random.randrange(1, end + 1)])
+            level.discard(sequence)
+            ordered, back = ([item for item in kind if item != sequence] for kind in (ordered, back))
         assert len(level) == len(ordered) + len(back) and level.in_order == len(ordered)
         assert level.came_back == min(back, default=None)
         assert level.all() == {*ordered, *back}

@@ -7,58 +7,17 @@ import pytest
 
 from holdfast.amqp.connection import Receiver
 from holdfast.amqp.session.bounds import Bounds
-from holdfast.amqp.wire.performatives import Accepted, Header, Modified, Properties, Rejected, Released
+from holdfast.amqp.wire.performatives import Accepted, Header, Modified, Rejected, Released
 from holdfast.amqp.wire.types import Described, Symbol
 from holdfast.broker.cursors import selections
 from holdfast.broker.queue import Queue
+from holdfast.core import offering
 from holdfast.endpoints.attaching.filters import KEPT_MAX, Compiler
 from holdfast.settings.limits import Limits
 from holdfast.settings.queues import QueueConfig
 from support import today
-from support.rig import Client, Node, Rig
-
-NAME = Symbol("apache.org:selector-filter:string")
-THIRDS = "JMSType = 'third'"
-OTHERS = "JMSType <> 'third'"
-
-
-def fill(rig: Rig, node: Node, count: int, first: int = 0, size: int = 1) -> list[int]:
-    """Messages numbered from `first`; every third has the subject `third`, and its last digit is its priority. Returns
-    those that were accepted."""
-    client = rig.client(node)
-    link = client.sender("work")
-    rig.settle()
-    for number in range(first, first + count):
-        properties = Properties(subject="third" if number % 3 == 0 else "other")
-        header = Header(durable=True, priority=number % 10)
-        if not link.credit:
-            break
-        client.send(link, f"{number}".ljust(size), properties=properties, header=header)
-        if number % 100 == 99:
-            rig.settle()
-    rig.settle()
-    return [int(body) for body, state in client.outcomes if isinstance(state, Accepted)]
-
-
-def consume(rig: Rig, client: Client, selector: str | None, credit: int = 1_000, **options: Any) -> Receiver:
-    source = options.pop("source", {})
-    if selector is not None:
-        source["filter"] = {Symbol("selector"): Described(NAME, selector)}
-    link = client.receiver("work", credit=credit, source=source, **options)
-    rig.settle()
-    return link
-
-
-def numbers(client: Client, link: Receiver | None = None) -> list[int]:
-    return [int(body) for body in client.bodies(link)]
-
-
-def thirds(count: int) -> list[int]:
-    return [number for number in range(count) if number % 3 == 0]
-
-
-def others(count: int) -> list[int]:
-    return [number for number in range(count) if number % 3]
+from support.rig import Client, Rig
+from support.selecting import NAME, OTHERS, THIRDS, consume, fill, numbers, others, thirds
 
 
 @pytest.fixture
@@ -514,6 +473,8 @@ def test_whatever_consumers_do_each_message_is_one_s_and_none_is_passed_over(
     """All invariants are checked on the way; in the end who matches all is given what is left, in order."""
     random_ = random.Random(seed)
     monkeypatch.setattr(selections, "HITS_MAX", random_.choice((2, 5, 4_096)))
+    monkeypatch.setattr(offering, "PUMP_LIMIT", random_.choice((1, 5, 256)))
+    monkeypatch.setattr(selections, "SCAN_BYTES", random_.choice((1, 2_000, 2**22)))
     rig = Rig(seed)
     queue = QueueConfig(name="work", durable=random_.random() < 0.8)
     hub = rig.node("hub", queues=(queue,), limits=Limits(unsettled_max=random_.choice((3, 100))))

@@ -7,6 +7,7 @@ import pytest
 
 from holdfast.amqp.wire.performatives import Released
 from holdfast.amqp.wire.types import Described, Symbol
+from holdfast.broker.cursors import selections
 from holdfast.endpoints.attaching import filters
 from holdfast.selectors.predicate import compile_selector
 from holdfast.settings.queues import QueueConfig
@@ -92,6 +93,26 @@ def test_one_message_is_shown_to_many_heavy_selectors_in_several_turns(monkeypat
     takers[-1].accept(Released())
     rig.run(5)
     assert takers[-1].bodies() == ["249"]
+
+
+def test_a_heavy_selector_whose_matches_wait_for_credit_keeps_no_other_from_a_message(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It may have no more of them, and to ask it about the next one takes a whole turn's share."""
+    monkeypatch.setattr(selections, "HITS_MAX", 3)
+    rig, node, client = world(QueueConfig(name="work"))
+    asleep, awake = rig.client(node), rig.client(node)
+    link = asleep.receiver("work", source=heavy(2), credit=0)
+    awake.receiver("work", source=heavy(3))
+    sender = client.sender("work")
+    rig.settle()
+    for number in (2, 2, 2, 2, 3):
+        client.send(sender, str(number), application_properties={"n": number, "filler": "x" * 10_000})
+    rig.run(1)
+    assert awake.bodies() == ["3"] and not asleep.bodies()
+    link.grant(10)
+    rig.run(1)
+    assert asleep.bodies() == ["2"] * 4
 
 
 LONG = (

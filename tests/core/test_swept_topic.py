@@ -4,7 +4,9 @@ import pytest
 
 from holdfast.amqp.wire.performatives import Target
 from holdfast.amqp.wire.types import Symbol
+from holdfast.broker import queue as queues
 from holdfast.broker.queue import RECLAIM_COUNT
+from holdfast.core import turn_end
 from holdfast.engine.port import Batch
 from support.one_node import fill
 from support.rig import Rig
@@ -52,3 +54,22 @@ def test_what_leaves_a_topic_deletes_no_row_of_a_reader_that_it_never_had(monkey
     rig.run(3)
     assert hub.queue("topic/t").messages == 2
     assert stored and not [batch.deletes for batch in stored if batch.deletes]
+
+
+def test_what_is_finished_while_earlier_messages_are_swept_leaves_after_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The node looks for it once it has swept those, though nothing comes any more."""
+    monkeypatch.setattr(queues, "RECLAIM_COUNT", 2)
+    monkeypatch.setattr(turn_end, "RETIRE_COUNT", 1)  # each turn that sweeps has its commit, as with thousands
+    rig = Rig()
+    hub = rig.node("hub")
+    client = rig.client(hub)
+    client.receiver("topic/t", name="s", credit=50, source={"durable": 2, "expiry_policy": Symbol("never")})
+    rig.settle()
+    fill(rig, client, 20, "topic/t")
+    topic = hub.queue("topic/t")
+    client.accept(count=10)
+    while not topic.sweeping:
+        assert rig.move()
+    client.accept(count=5)
+    rig.run(5)
+    assert not topic.sweeping and topic.messages == 5

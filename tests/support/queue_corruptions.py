@@ -200,6 +200,13 @@ def _(s: Any) -> None:
     selection.hits.append(1)
 
 
+@breaks("state: {}: hits that are apart", selecting)
+def _(s: Any) -> None:
+    (selection,) = s.chosen.shared.selections
+    for known in (selection.hits.append, selection.waiting.add, selection.apart.add):
+        known(1)
+
+
 @breaks("state: {}: selector {} passed over what matches", selecting)
 def _(s: Any) -> None:
     (selection,) = s.chosen.shared.selections

@@ -27,6 +27,8 @@ def replace(
     held = [item[sequence]._replace(size=size) for item in acquired]
     for cursor in cursors:
         backlogs.resized(cursor, sequence, size)
+        if cursor.selections is not None:
+            cursor.selections.rewritten(sequence)
     stones = bool(value[1] & entry.TOMBSTONE) - bool(before[1] & entry.TOMBSTONE)
     queue.bytes_held += grown  # from here on nothing is called that could fail
     queue.tombstones = max(0, queue.tombstones + stones)

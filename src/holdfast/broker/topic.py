@@ -334,10 +334,13 @@ class Topic(Queue):
             self.work.request_commit()
             self.touch()
             return
-        if self.named and not self.sweeps_now:
+        was_sweeping = self.sweeps_now
+        if self.named and not was_sweeping:
             self._look_for_finished()
         if self.sweeping:
             self._sweep_some()
+        if self.named and was_sweeping and not self.sweeps_now:
+            self.touch()  # more may have been finished meanwhile
 
     def _mark_some(self, first: int, end: int) -> None:
         marked_max = MARKED_MAX if self.ranges.room else MARKED_MIN

@@ -254,7 +254,8 @@ def _selections(cursor: Cursor, where: str, known: dict[int, bytes]) -> None:
     }
     for group in selections:
         if isinstance(group, Selection):
-            must(group.waiting == set(group.hits), f"{where}: hits, and those that are known")
+            must(group.waiting == group.apart.union(group.hits), f"{where}: hits, and those that are known")
+            must(group.apart.isdisjoint(group.hits), f"{where}: hits that are apart")
         lost = selections.passed_over(group, free)
         must(not lost, f"{where}: selector {group.selector.text!r} passed over what matches", lost[:20])
 

@@ -39,6 +39,11 @@ class Ranked(Group):
         self.stays = False
         """Whether it is kept without consumers."""
 
+    def forget(self, sequence: int) -> None:
+        if self.selector is not EVERYTHING:
+            for level in (*self.ready.levels, *self.apart.levels):
+                level.discard(sequence)
+
     def set_apart(self, sequence: int, value: bytes, consumers: list[EntryConsumer]) -> None:
         """None of these can have the entry."""
         self.apart_for = self.apart_for.intersection(consumers) if len(self.apart) else set(consumers)

@@ -124,6 +124,23 @@ class Level:
             if (number << BLOCK_BITS) + offsets[self._at] == sequence:
                 self.skip(1)
 
+    def discard(self, sequence: int) -> None:
+        """Removes it wherever it is."""
+        if sequence in self._back:
+            self._back = [other for other in self._back if other != sequence]
+            heapify(self._back)
+        for place, (number, offsets) in enumerate(self._blocks):
+            if number == sequence >> BLOCK_BITS:
+                first = 0 if place else self._at
+                at = bisect_left(offsets, sequence & _OFFSET, lo=first)
+                if at < len(offsets) and offsets[at] == sequence & _OFFSET:
+                    self._in_order -= 1
+                    del offsets[at]
+                    if first == len(offsets):
+                        del self._blocks[place]
+                        self._at = self._at if place else 0
+                return
+
     def cut(self, kept: int) -> None:
         """Forgets all but the first `kept` of those in order, and requeued ones behind these."""
         if kept >= self._in_order:

@@ -3,13 +3,14 @@
 Rules of this file: entries are known by their sequences; an entry is only read to find out whether it is free.
 """
 
+from abc import ABC, abstractmethod
 from heapq import heapify, heappop, heappush
 
 from holdfast.broker.cursors.entry_consumer import EntryConsumer, EntrySelector
 from holdfast.broker.cursors.holdings import Holdings
 
 
-class Group:
+class Group(ABC):
     """Consumers with equal selectors. All visible entries below `position` were matched for them."""
 
     __slots__ = ("consumers", "position", "selector", "shows")
@@ -21,6 +22,10 @@ class Group:
         self.shows = shows
         self.consumers: dict[EntryConsumer, None] = {}
 
+    @abstractmethod
+    def forget(self, sequence: int) -> None:
+        """The entry, which was matched, is to be matched again once it is free."""
+
     def wanting(self) -> list[EntryConsumer]:
         """The consumers that accept entries now."""
         return [consumer for consumer in self.consumers if consumer.wants() > 0]
@@ -31,27 +36,52 @@ class Group:
 
 
 class Selection(Group):
-    """Free entries below `position` that match are in the heap `hits`, except those from `passed_over` on that none of
-    the consumers can have."""
+    """Free entries below `position` that match are in the heap `hits` or in `apart`, except those from `passed_over` on
+    that none of the consumers can have."""
 
-    __slots__ = ("hits", "passed_over", "waiting")
+    __slots__ = ("apart", "apart_for", "hits", "passed_over", "waiting")
 
     def __init__(self, selector: EntrySelector, position: int, *, shows: bool) -> None:
         super().__init__(selector, position, shows=shows)
         self.hits: list[int] = []
+        self.apart: set[int] = set()
+        """Entries that no consumer with credit could have, and others can; they are no longer in `hits`."""
+        self.apart_for: set[EntryConsumer] = set()
+        """Consumers that can have none of these."""
         self.waiting: set[int] = set()
-        """What is in `hits`."""
+        """What is in `hits` or in `apart`."""
         self.passed_over: int | None = None
 
     def add(self, sequence: int) -> None:
         """The entry, which lies below the position, matches and is free."""
-        if sequence not in self.waiting:
+        if sequence not in self.waiting or sequence in self.apart:
+            self.apart.discard(sequence)
             heappush(self.hits, sequence)
             self.waiting.add(sequence)
+
+    def forget(self, sequence: int) -> None:
+        if sequence in self.waiting:
+            self.waiting.discard(sequence)
+            self.apart.discard(sequence)
+            self.hits = [hit for hit in self.hits if hit != sequence]
+            heapify(self.hits)
 
     def pop(self) -> None:
         """Removes the lowest hit."""
         self.waiting.discard(heappop(self.hits))
+
+    def pop_apart(self, consumers: list[EntryConsumer]) -> None:
+        """Sets the lowest hit apart, because none of these consumers can have it."""
+        self.apart_for = self.apart_for.intersection(consumers) if self.apart else set(consumers)
+        self.apart.add(heappop(self.hits))
+
+    def take_apart(self) -> None:
+        """What is apart is a hit again."""
+        if self.apart:
+            self.hits += self.apart
+            heapify(self.hits)
+            self.apart.clear()
+        self.apart_for.clear()
 
     def rewind(self, position: int) -> None:
         """Entries from `position` on must be matched again."""
@@ -59,7 +89,8 @@ class Selection(Group):
             self.position = position
             self.hits = [sequence for sequence in self.hits if sequence < position]
             heapify(self.hits)
-            self.waiting = set(self.hits)
+            self.apart = {sequence for sequence in self.apart if sequence < position}
+            self.waiting = self.apart.union(self.hits)
         if self.passed_over is not None and self.passed_over >= position:
             self.passed_over = None
 

@@ -75,6 +75,7 @@ class Selections(Sharing[Selection]):
 
     def look_again_at_passed(self) -> None:
         for selection in self._by_text.values():
+            selection.take_apart()
             if selection.passed_over is not None:
                 self._rewind(selection, selection.passed_over)
 
@@ -88,6 +89,7 @@ class Selections(Sharing[Selection]):
         self._looked.clear()
         for selection in self._by_text.values():
             selection.passed_over = None
+            selection.take_apart()
             selection.rewind(min(self._first(), self._cursor.position))
         self._count()
 
@@ -119,13 +121,13 @@ class Selections(Sharing[Selection]):
         if consumer in self._looked:
             return False
         if not selection.hits:
-            return selection.position >= cursor.queue.visible  # the next pump looks again
+            return selection.position >= cursor.queue.visible or bool(selection.apart)  # the next pump looks again
         return watermarks or self._may_have(selection, selection.hits[0])
 
     def _is_behind(self, selection: Selection, *, watermarks: bool) -> bool:
         """Whether it must look at more entries, now or once a watermark is stored."""
         cursor = self._cursor
-        if selection.position >= cursor.queue.visible or len(selection.hits) >= self.hits_max:
+        if selection.position >= cursor.queue.visible or len(selection.waiting) >= self.hits_max:
             return False
         return not halting.is_halted(cursor) and (watermarks or self._may_have(selection, selection.position))
 
@@ -176,7 +178,7 @@ class Selections(Sharing[Selection]):
                         self._cursor.mark_shown(nsmallest(wanted, selection.hits))
                 elif wanted:
                     self._cursor.ask_watermark(max(selection.hits) + max(WATERMARK_AHEAD, wanted))
-            elif selection.position >= queue.visible or len(selection.hits) >= self.hits_max:
+            elif selection.position >= queue.visible or len(selection.waiting) >= self.hits_max:
                 self._looked.update(selection.wanting())
 
     def _look_at_freed(self) -> None:
@@ -211,41 +213,39 @@ class Selections(Sharing[Selection]):
 
     def _add(self, selection: Selection, sequence: int) -> None:
         """The entry is a hit. Where there are too many, half of them are looked for again."""
-        if len(selection.hits) >= self.hits_max:
-            self._rewind(selection, sorted(selection.hits)[len(selection.hits) // 2])
+        if len(selection.waiting) >= self.hits_max:
+            self._rewind(selection, sorted(selection.waiting)[len(selection.waiting) // 2])
         if sequence < selection.position:
             selection.add(sequence)
             self._looked.difference_update(selection.consumers)
 
     def _offer_hits(self, selection: Selection) -> int:
-        """Hands the selection's hits to those of its consumers that want something."""
+        """Hands the selection's hits to those of its consumers that want something. What none of these can have is
+        not looked at again before another one wants something."""
         assert self._free is not None
         given = 0
-        not_yet: list[int] = []
-        try:
-            while selection.hits and self._left > 0 and self._bytes_left > 0:
-                wanting = selection.wanting()
-                if not wanting or not self._may_have(selection, selection.hits[0]):
-                    break
-                sequence = selection.hits[0]
-                value = self._free.value(sequence)
-                self._pay(1, 0 if value is None else len(value))
-                if value is None:
-                    selection.pop()
-                    continue
-                consumer = self._choose(wanting, sequence, value)
+        if not selection.apart_for.issuperset(selection.wanting()):
+            selection.take_apart()
+        while selection.hits and self._left > 0 and self._bytes_left > 0:
+            wanting = selection.wanting()
+            if not wanting or not self._may_have(selection, selection.hits[0]):
+                break
+            sequence = selection.hits[0]
+            value = self._free.value(sequence)
+            self._pay(1, 0 if value is None else len(value))
+            if value is None:
                 selection.pop()
-                if consumer is not None:
-                    self._hand(selection, consumer, sequence, value)
-                    given += 1
-                elif self._choose(list(selection.consumers), sequence, value) is None:
-                    selection.pass_over(sequence)
-                else:
-                    not_yet.append(sequence)
-        finally:
-            for sequence in not_yet:
-                if sequence < selection.position:
-                    selection.add(sequence)
+                continue
+            consumer = self._choose(wanting, sequence, value)
+            if consumer is not None:
+                selection.pop()
+                self._hand(selection, consumer, sequence, value)
+                given += 1
+            elif self._choose(list(selection.consumers), sequence, value) is None:
+                selection.pop()
+                selection.pass_over(sequence)
+            else:
+                selection.pop_apart(wanting)
         return given
 
     def _scan(self) -> int:
@@ -264,7 +264,9 @@ class Selections(Sharing[Selection]):
                 break
             first = min(selection.position for selection in hungry)
             first = first if first >= cursor.position else min(self._next_waiting(first), cursor.position)
-            here = [item for item in self._by_text.values() if item.position >= first or item in hungry]
+            # Those that are hungry are asked first: what others ask may take the whole share, in each pump anew.
+            others = [item for item in self._by_text.values() if item.position >= first and item not in hungry]
+            here = [*hungry, *others]
             for selection in here:
                 selection.position = max(selection.position, first)
             if first >= queue.visible:
@@ -387,7 +389,7 @@ class Selections(Sharing[Selection]):
     def _is_hungry(self, selection: Selection) -> bool:
         """Whether it must look for more entries: a consumer wants some, and those that wait for a watermark are not
         enough."""
-        if len(selection.hits) >= self.hits_max or not selection.wanting():
+        if len(selection.waiting) >= self.hits_max or not selection.wanting():
             return False
         if not selection.hits or self._may_have(selection, selection.hits[0]):
             return True
@@ -433,7 +435,7 @@ class Selections(Sharing[Selection]):
             if self._choose(list(selection.consumers), sequence, value) is None:
                 selection.pass_over(sequence)
                 selection.position = sequence + 1
-            elif len(selection.hits) < self.hits_max:
+            elif len(selection.waiting) < self.hits_max:
                 selection.position = sequence + 1
                 selection.add(sequence)
                 self._looked.difference_update(selection.consumers)
@@ -444,6 +446,6 @@ class Selections(Sharing[Selection]):
     # ------------------------------------------------------------------------------------------------ counted
 
     def _count(self) -> None:
-        held = HIT_BYTES * (len(self._back) + sum(len(selection.hits) for selection in self._by_text.values()))
+        held = HIT_BYTES * (len(self._back) + sum(len(selection.waiting) for selection in self._by_text.values()))
         self._cursor.queue.withheld.aside.recount(self.counted, held)
         self.counted = held

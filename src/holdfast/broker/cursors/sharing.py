@@ -95,6 +95,14 @@ class Sharing(ABC, Generic[GroupT]):
         if self._back:
             self._count()
 
+    def rewritten(self, sequence: int) -> None:
+        """The entry has other annotations, which its groups may not match any more, or now."""
+        for group in self._by_text.values():
+            group.forget(sequence)
+        self.freed([sequence])
+        self._count()
+        self._cursor.queue.touch()
+
     def set_apart(self, sequence: int) -> None:
         """None of the consumers accepts the entry, and it stays in the queue."""
         self.freed([sequence])
