@@ -1,10 +1,64 @@
-"""Which values a limit may have."""
+"""Which values a limit may have, and that what is told at one names its key."""
+
+import ast
+from dataclasses import fields, replace
+from pathlib import Path
 
 import pytest
 
+import holdfast
+from holdfast.amqp.wire.performatives import Source, Target
 from holdfast.errors import ConfigError
 from holdfast.settings.limits import LIMITS_WITHIN, Limits
 from holdfast.settings.node import NodeConfig
+from support.rig import Rig
+
+KEYS = {field.name for field in fields(Limits)}
+
+
+def unnamed(path: Path) -> set[str]:
+    """Limits of which a function of that module puts the value into a text, and the key into none."""
+    found = set()
+    for function in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(function, ast.FunctionDef):
+            parts = list(ast.walk(function))
+            words = " ".join(str(part.value) for part in parts if isinstance(part, ast.Constant))
+            values = [part.value for part in parts if isinstance(part, ast.FormattedValue)]
+            told = {value.attr for value in values if isinstance(value, ast.Attribute) and _is_limit(value)}
+            found |= {f"{path.name}, {function.name}: {key}" for key in told if key not in words}
+    return found
+
+
+def _is_limit(value: ast.Attribute) -> bool:
+    return value.attr in KEYS and ast.unparse(value.value).endswith(("limits", "settings"))
+
+
+def test_who_tells_the_value_of_a_limit_names_its_key() -> None:
+    package = Path(holdfast.__file__).parent
+    assert {told for path in package.rglob("*.py") for told in unnamed(path)} == set()
+
+
+@pytest.mark.parametrize(("what", "key", "text"), [
+    ("node", "dynamic_nodes_max", "the connection has too many dynamic nodes; the limit is 1"),
+    ("node", "queues_max", "the node has too many queues; the limit is 1"),
+    ("subscription", "dynamic_nodes_max",
+     "the connection has too many subscriptions that are not durable; the limit is 1"),
+    ("subscription", "queues_max", "the node has too many queues; the limit is 2"),
+    ("subscription", "queue_subscriptions_max",
+     "topic 'topic/t' has 1 subscriptions that are not durable, the most that it may have"),
+])  # fmt: skip
+def test_one_attach_too_many_is_told_the_key_of_its_bound(what: str, key: str, text: str) -> None:
+    rig = Rig()
+    least = 2 if key == "queues_max" and what == "subscription" else 1  # the topic is one
+    client = rig.client(rig.node("hub", limits=replace(Limits(), **{key: least})))
+    for number in range(2):
+        if what == "node":
+            client.session.attach_receiver(f"n{number}", Source(dynamic=True), Target())
+        else:
+            client.receiver("topic/t", name=f"n{number}")
+    rig.settle()
+    assert client.detached[-1].error is not None
+    assert str(client.detached[-1].error.description) == f"{text} ({key})"
 
 
 @pytest.mark.parametrize("key", sorted(LIMITS_WITHIN))

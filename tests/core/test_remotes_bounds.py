@@ -136,20 +136,6 @@ def test_a_session_that_was_awaited_on_a_lost_connection_is_not_begun_on_the_nex
     assert bodies(broker.came["flights"]) == ["1"] and only(node)["lost"] == 1
 
 
-def test_links_wait_for_a_session_of_which_the_remote_has_said_how_many_it_takes() -> None:
-    """The remote begins a session of its own first, and answers the node's later."""
-    rig, node, client, broker = world(broker=PlainBroker(begins=True))
-    rig.plain_settings = {"handle_max": 1}
-    rig.refuse_dials = True
-    for address in "abcd":
-        fill(rig, client, 1, f"{address}@mq")
-    rig.refuse_dials = False
-    rig.run(10)
-    row = only(node)
-    assert row["state"] == "up" and row["lost"] == 0 and len(broker.came) == 2
-    assert all("the remote allows 2 links in a session" in text for text in row["waiting"])
-
-
 def test_a_connection_on_which_no_session_begins_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     rig, node, client, broker = world()
     fill(rig, client, 1, "flights@mq")

@@ -355,15 +355,6 @@ def test_a_link_that_the_remote_ends_is_attached_again() -> None:
     assert bodies(broker.came["flights"]) == ["1", "2"]
 
 
-def test_a_remote_with_few_handles_gets_as_many_links_as_it_takes() -> None:
-    rig, node, client, broker = world()
-    rig.plain_settings = {"handle_max": 1}
-    for address in ("a", "b", "c"):
-        fill(rig, client, 1, f"{address}@mq")
-    assert sorted(broker.came) == ["a", "b"]
-    assert only(node)["waiting"] == ["c@mq: the remote allows 2 links in a session"]
-
-
 # ------------------------------------------------------------------------------------------------------ settings
 
 

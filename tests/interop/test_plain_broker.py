@@ -71,10 +71,10 @@ async def _subscribed(url: str, topic: str) -> None:
             await asyncio.sleep(0.05)
 
 
-async def _passed_on(url: str, topic: str) -> None:
-    """Waits until the program has settled all of the topic: what is in doubt as its broker ends comes again."""
+async def passed_on(url: str, queue: str) -> None:
+    """Waits until all of that queue or topic is settled: what is in doubt as its broker ends comes again."""
     async with asyncio.timeout(30), await connect_soon(url) as connection:
-        while (await connection.admin.queue(topic))["messages"]:  # noqa: ASYNC110
+        while (await connection.admin.queue(queue))["messages"]:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
 
 
@@ -106,7 +106,7 @@ def test_what_is_published_while_the_broker_is_away_waits_for_it(hub: NodeProces
     with bridge(hub, topic, port, "flights"):
         publish(hub, topic, "1")
         assert came(other, 1) == [("flights", "1")]
-        asyncio.run(_passed_on(hub.url, topic))
+        asyncio.run(passed_on(hub.url, topic))
         other.close()
         publish(hub, topic, *"23456")
         assert [subject for _, subject in came(broker(port), 5)] == [*"23456"]

@@ -1,5 +1,6 @@
 """Brokers of others as remotes of a node: RabbitMQ, and a small one on Qpid Proton (docs/remotes.md)."""
 
+import asyncio
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +16,7 @@ from holdfast.amqp.wire.performatives import Properties
 from holdfast.client.blocking import BlockingConnection as connect
 from interop.nodes import Nodes
 from interop.proton_peer import Client
-from interop.test_plain_broker import broker, came
+from interop.test_plain_broker import broker, came, passed_on
 from support.certificates import needs_openssl, of_node
 from support.documents import ROOT
 from support.postgresql import free_port
@@ -72,6 +73,7 @@ def test_messages_pass_while_a_broker_comes_and_goes(nodes: Nodes, peers: None, 
     send(hub, "flights@mq", "1", "2")
     other = broker(port, releases=1)
     assert sorted(came(other, 2)) == [("flights", "1"), ("flights", "2")]
+    asyncio.run(passed_on(hub.url, "flights@mq"))
     other.close()
     send(hub, "flights@mq", *"345")
     nodes.kill(hub)

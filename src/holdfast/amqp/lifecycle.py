@@ -186,7 +186,7 @@ class Lifecycle(Bounds):
             raise RemoteProtocolError(conditions.NOT_ALLOWED, f"channel {channel} has a session already")
         if begin.remote_channel is None:
             if len(self._remote) >= self.settings.sessions_max:
-                text = f"the connection has too many sessions; the limit is {self.settings.sessions_max}"
+                text = f"the connection has too many sessions; the limit is {self.settings.sessions_max} (sessions_max)"
                 raise RemoteProtocolError(conditions.RESOURCE_LIMIT_EXCEEDED, text)
             local = 0
             while local in self._sessions:

@@ -358,7 +358,7 @@ class ConsumerLink(Offered):
         """Ends the link if too many entries are undeliverable on it."""
         most = self.parts.config.limits.excluded_max
         if len(self.excluded) > most and self.cursor.exclusions.count(self) > most:
-            text = f"too many messages of the queue are undeliverable on this link; the limit is {most}"
+            text = f"too many messages of the queue are undeliverable on this link; the limit is {most} (excluded_max)"
             self.detach_with(text, RESOURCE_LIMIT_EXCEEDED)
 
     def gone(self, unsettled: list[Any]) -> None:

@@ -137,11 +137,12 @@ class RequestLink(Ingress, Requesting):
         text = None
         if len(self.waiting) >= limits.requests_max or len(delivery.payload) > limits.request_bytes_max:
             text = (
-                f"too many or too large requests; the limit is {limits.requests_max} at a time, of "
-                f"{limits.request_bytes_max} bytes each"
+                f"too many or too large requests; the limit is {limits.requests_max} at a time (requests_max), of "
+                f"{limits.request_bytes_max} bytes each (request_bytes_max)"
             )
         elif self.peer.request_bytes + size > limits.connection_request_bytes_max:
-            text = f"too many unanswered requests; the limit is {limits.connection_request_bytes_max} bytes together"
+            most = f"{limits.connection_request_bytes_max} bytes together (connection_request_bytes_max)"
+            text = f"too many unanswered requests; the limit is {most}"
         elif not self.parts.memory.admits(self.peer, size):
             text = "the node's memory is used up; try again later"
         if text is not None:

@@ -208,7 +208,8 @@ class Catalog:
         """Creates a queue; its record is in this turn's batch. ConfigError at the maximum number."""
         if self.full:
             found, most = self.queues_counted, self.config.limits.queues_max
-            raise TooManyQueues(f"queue {config.name!r} cannot be created; there are {found}, and the limit is {most}")
+            text = f"there are {found}, and the limit is {most} (queues_max)"
+            raise TooManyQueues(f"queue {config.name!r} cannot be created; {text}")
         host = self.hosts.get(config.vhost)
         if host is not None and host.queues_max is not None and self.made[host.name] >= host.queues_max:
             text = f"virtual host {host.name!r} has {self.made[host.name]} queues, the most it may have"

@@ -54,7 +54,7 @@ class ConfiguredQueues:
         most = catalog.config.limits.queues_max
         if new and catalog.queues_counted + len(new) > most:
             found = f"there are {catalog.queues_counted}, {len(new)} would be added, and the limit is {most}"
-            raise TooManyQueues(f"queue {new[0].name!r} cannot be created; {found}")
+            raise TooManyQueues(f"queue {new[0].name!r} cannot be created; {found} (queues_max)")
         for config in new:
             host = catalog.hosts.get(config.vhost)
             mine = sum(other.vhost == config.vhost for other in new)

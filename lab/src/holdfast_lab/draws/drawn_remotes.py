@@ -67,6 +67,9 @@ def with_remotes(plan: Plan, seed: int) -> Plan:
         told = {"address": f"{BROKER}@{node}", "name": f"{BROKER}-in", "rate": round(messages / plan.safety_s, 3)}
         workloads += [{**workloads[0], **told}, takes_from(node, BROKER, think_s=0.05)]
         faults += node_ends(corners, node, plan, corners.choice((1, 3)))
+    places = SeedTree(seed).child("swarm").stream("remotes/places")
+    if places.random() < 0.5:
+        shape = replace(shape, sessions=places.choice((1, 2, 3)), session_links=places.choice((1, 2, 3)))
     topology = replace(plan.topology, brokers={node: (shape,)}, queues=queues)
     found = sorted((*plan.faults, *faults), key=lambda fault: fault.at)
     return replace(plan, topology=topology, workloads=(*plan.workloads, *workloads), faults=tuple(found))

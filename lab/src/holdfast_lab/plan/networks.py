@@ -70,7 +70,8 @@ class BrokerShape:
     """A broker that is no node, a remote of one: it returns and rejects those parts of what comes to it, and ends the
     first `cuts` of its connections after `lasts_s` on average. `delay_s`: how far it is away. `offers` messages of
     `size` bytes are there to be fetched, from the address OFFERED to the queue `fetched`. It takes frames of
-    `frame_bytes`; one that `begins` allows a single session, which it begins itself."""
+    `frame_bytes`, so many `sessions`, and so many links in each; one that `begins` allows a single session, which it
+    begins itself."""
 
     name: str
     returns: float = 0.0
@@ -84,6 +85,8 @@ class BrokerShape:
     fetched: str = "fetched"
     frame_bytes: int = 65_536
     begins: bool = False
+    sessions: int = 256
+    session_links: int = 1_024
 
     @property
     def config(self) -> RemoteConfig:

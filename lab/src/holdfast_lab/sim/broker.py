@@ -83,10 +83,10 @@ class SimBroker:
 
     def opened(self, end: End, *, dialled: bool) -> None:
         end.holder = self
-        channel_max = 0 if self._shape.begins else 255
+        shape = self._shape
         self._connections[end] = PlainConnection(
-            self.broker, self.world.now, idle_time_out_s=SILENT_S, max_frame_size=self._shape.frame_bytes,
-            channel_max=channel_max,
+            self.broker, self.world.now, idle_time_out_s=SILENT_S, max_frame_size=shape.frame_bytes,
+            channel_max=0 if shape.begins else shape.sessions - 1, handle_max=shape.session_links - 1,
         )  # fmt: skip
         self.world.after(TICK_S, self._tick, end)
         if self._cuts > 0:

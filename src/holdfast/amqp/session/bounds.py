@@ -157,7 +157,8 @@ class Bounds:
         if held_bytes > 0 and self.terms_bytes > self.settings.terms_bytes_max:
             raise RemoteProtocolError(
                 conditions.RESOURCE_LIMIT_EXCEEDED,
-                f"the terms of all links are too large; the limit is {self.settings.terms_bytes_max} bytes together",
+                f"the terms of all links are too large; the limit is {self.settings.terms_bytes_max} bytes together "
+                "(terms_bytes_max)",
             )
 
     def count_links(self, change: int) -> None:
@@ -182,4 +183,5 @@ class Bounds:
         """RemoteProtocolError for a name that is too long."""
         limit = self.settings.name_bytes_max
         if len(name) > limit or len(name.encode()) > limit:
-            raise RemoteProtocolError(conditions.INVALID_FIELD, f"{what} is too long; the limit is {limit} bytes")
+            text = f"{what} is too long; the limit is {limit} bytes (name_bytes_max)"
+            raise RemoteProtocolError(conditions.INVALID_FIELD, text)

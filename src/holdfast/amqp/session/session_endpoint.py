@@ -89,7 +89,7 @@ class SessionEndpoint(Session):
         link.handle = self.take_handle(link)
         if connection.links >= connection.settings.links_max:
             link.over = True
-            text = f"{connection.links} links are attached"
+            text = f"the connection has {connection.links} links, the most that it may have (links_max)"
             link.refuse_with(Error(Symbol(conditions.RESOURCE_LIMIT_EXCEEDED), text))
             return
         self._add(link)

@@ -110,8 +110,8 @@ def _continue(
         raise _too_large(link)
     held_bytes = len(part) + (weight(state) if state is not None else 0)
     if not connection.hold_part(len(part), held_bytes, not link.vital):
-        limit_bytes = connection.settings.partial_bytes_max
-        text = f"the unfinished deliveries of the connection are too large; the limit is {limit_bytes} bytes"
+        bound = f"{connection.settings.partial_bytes_max} bytes (partial_bytes_max)"
+        text = f"the unfinished deliveries of the connection are too large; the limit is {bound}"
         raise LinkFault(link, conditions.RESOURCE_LIMIT_EXCEEDED, text)
     partial.held_bytes += held_bytes
     partial.keep(part)

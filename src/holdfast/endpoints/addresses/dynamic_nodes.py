@@ -168,6 +168,13 @@ class DynamicNodes:
         """As `create`, a topic."""
         return self._begin(peer, TemporaryTopic(**self._fields(peer, wanted))) if self._has_place(peer) else None
 
+    def bound_reached_text(self, peer: Peer, what: str) -> str:
+        """Why `create` has returned None, with the name of the bound. `what`: of these it counts the connection's."""
+        most = self._limits.dynamic_nodes_max
+        if self.of_peer.get(peer, 0) >= most:
+            return f"the connection has too many {what}; the limit is {most} (dynamic_nodes_max)"
+        return f"the node has too many queues; the limit is {self._limits.queues_max} (queues_max)"
+
     def _has_place(self, peer: Peer) -> bool:
         return self.of_peer.get(peer, 0) < self._limits.dynamic_nodes_max and not self._catalog.full
 

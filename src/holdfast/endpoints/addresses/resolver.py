@@ -174,8 +174,7 @@ class Resolver:
         is_topic = TEMPORARY_TOPIC in (terminus.capabilities or ())
         queue = nodes.create_topic(peer, wanted) if is_topic else nodes.create(peer, wanted)
         if queue is None:
-            text = f"the connection has too many dynamic nodes; the limit is {self._config.limits.dynamic_nodes_max}"
-            raise Refusal(conditions.RESOURCE_LIMIT_EXCEEDED, text)
+            raise Refusal(conditions.RESOURCE_LIMIT_EXCEEDED, nodes.bound_reached_text(peer, "dynamic nodes"))
         made = replace(terminus, address=queue.name, durable=0, dynamic_node_properties=properties_of(queue))
         return made, ResolvedAddress(queue, None, "")
 

@@ -182,12 +182,13 @@ class TopicAttach:
             self._shared = {known: each for known, each in self._shared.items() if self._catalog.has(each)}
         most = self._limits.queue_subscriptions_max
         if len(topic.listeners) >= most:
-            text = f"topic {topic.name!r} has {most} subscriptions that are not durable, the most that it may have"
+            text = f"topic {topic.name!r} has {most} subscriptions that are not durable"
+            text += ", the most that it may have (queue_subscriptions_max)"
             raise Refusal(conditions.RESOURCE_LIMIT_EXCEEDED, text)
         policy = {LIFETIME_POLICY: Described(ON_NO_LINKS, [])} if is_shared else None
         queue = self._dynamic_nodes.create(peer, policy)
         if queue is None:
-            text = f"the connection has too many subscriptions; the limit is {self._limits.dynamic_nodes_max}"
+            text = self._dynamic_nodes.bound_reached_text(peer, "subscriptions that are not durable")
             raise Refusal(conditions.RESOURCE_LIMIT_EXCEEDED, text)
         queue.topic = topic
         topic.listen(queue, selector)

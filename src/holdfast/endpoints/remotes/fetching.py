@@ -23,6 +23,9 @@ from holdfast.settings.remotes import Fetch
 SETTLED: Final = 1
 """The settle mode of a sender that does not wait for outcomes (AMQP 1.0 §2.8.2)."""
 
+IDLE_S: Final = 5.0
+"""A link on which nothing has come for so long is idle."""
+
 
 class RemoteReceiver(ProducerLink):
     """The link from one address, while it is attached."""
@@ -50,6 +53,15 @@ class RemoteReceiver(ProducerLink):
             self._kept.passed(len(deliveries))
         super().settle(deliveries, outcome)
 
+    @property
+    def is_open(self) -> bool:
+        link = self.link
+        unsettled = sum(owner is link for owner in link.session.unsettled_in.values())
+        return self.growing is not None or link.partial is not None or unsettled > len(self.parked)
+
+    def hand_back(self) -> None:
+        self.settle(self.clear_parked(), Released())
+
     def go_on(self) -> None:
         self.parts.links.refills[self] = None
 
@@ -69,6 +81,14 @@ class FetchingLink(KeptLink):
         super().__init__(parts.clock, f"{fetch.source} to {fetch.target}", resting)
         self._parts = parts
         self._fetch = fetch
+
+    @property
+    def wants(self) -> bool:
+        return True  # only the remote knows
+
+    @property
+    def is_idle(self) -> bool:
+        return not self.is_open and self.clock.now >= max(self.turn_since, self.passed_at) + IDLE_S
 
     def begin(self, session: Session, name: str) -> Sender | Receiver:
         source, target = Source(address=self._fetch.source), Target(address=spelt_out(self._fetch.target))

@@ -1,4 +1,5 @@
-"""A link to a remote that is attached again whenever it has ended, and rests where its messages are not taken.
+"""A link to a remote that is attached again whenever it has ended, rests where its messages are not taken, and leaves
+its place to another where the remote allows too few (places.py).
 
 Rules of this file: every wait is bounded, and becomes longer until a message passes.
 """
@@ -36,6 +37,13 @@ def spelt_out(address: str) -> str | None:
 class Serving(Protocol):
     """What serves the link once it is attached."""
 
+    @property
+    def is_open(self) -> bool:
+        """Whether a message is under way on it."""
+
+    def hand_back(self) -> None:
+        """The node is about to end the link, on which nothing is under way: returns what waits here for room."""
+
     def go_on(self) -> None:
         """The rest is over."""
 
@@ -56,10 +64,16 @@ class KeptLink:
         self.serving: Serving | None = None
         self._due_at: float | None = None
         self._attached_at = 0.0
+        self.turn_since = 0.0
+        """Since when it has its place, or has it again."""
+        self.leaving = False
+        """It is to leave its place, and nothing new passes."""
         self.reason = ""
         """Why it ended, was refused, or rests; empty while it works."""
         self.passed_total = 0
         """Messages that have passed."""
+        self.passed_at = 0.0
+        """When the last one has."""
         self._waits = 0
         self.log: Callable[[str], None] = lambda text: None
 
@@ -88,6 +102,16 @@ class KeptLink:
         ConfigError."""
         raise AssertionError("each kind of link has its own")
 
+    @property
+    def wants(self) -> bool:
+        """Whether it has something to do, as far as is known, while it has no place."""
+        raise AssertionError("each kind of link has its own")
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether others may have its place at once."""
+        raise AssertionError("each kind of link has its own")
+
     # ------------------------------------------------------------------------------------------------ attaching
 
     def attach(self, peer: Peer, session: Session, number: int) -> None:
@@ -109,7 +133,7 @@ class KeptLink:
         link, peer = self.link, self.peer
         assert link is not None and peer is not None
         self.due_at = None
-        self._attached_at = self.clock.now
+        self._attached_at = self.turn_since = self.clock.now
         try:
             self.serving = self.serve(peer)
             self.reason = ""
@@ -136,16 +160,48 @@ class KeptLink:
     def passed(self, count: int) -> None:
         """So many messages have passed."""
         self.passed_total += count
+        self.passed_at = self.clock.now
         self._waits = 0
 
     @property
     def rests(self) -> bool:
         """Whether no message is to pass now."""
-        return self.due_at is not None
+        return self.due_at is not None or self.leaving
+
+    # ------------------------------------------------------------------------------------------------ its place
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a message is under way on it."""
+        return self.serving is not None and self.serving.is_open
+
+    def leave(self) -> None:
+        """Another link waits for its place: nothing new passes."""
+        self.leaving = True
+        if self.serving is not None:
+            self.serving.go_on()
+
+    def stay(self) -> None:
+        """It keeps its place."""
+        self.leaving = False
+        self.turn_since = self.clock.now
+        if self.serving is not None:
+            self.serving.go_on()
+
+    def give_up(self) -> None:
+        """Leaves its place; a rest goes on."""
+        due_at = self.due_at
+        if self.serving is not None:
+            self.serving.hand_back()
+        self.end()
+        self.due_at = due_at
+
+    # ------------------------------------------------------------------------------------------------ its end
 
     def ended(self) -> None:
         """The link has ended: it is attached again later, unless the connection ends."""
         link, self.link, serving, self.serving = self.link, None, self.serving, None
+        self.leaving = False
         if self.peer is None or not self.peer.amqp.usable:
             self.let_go()
             return
@@ -160,6 +216,7 @@ class KeptLink:
         """The connection has ended; what serves the link was told before."""
         self.peer = self.link = self.serving = None
         self.due_at = None
+        self.leaving = False
 
     def go_on(self) -> None:
         """The wait is over."""
@@ -172,11 +229,12 @@ class KeptLink:
 
     def end(self) -> None:
         """Ends the link for good."""
-        link, serving = self.link, self.serving
+        link, serving, peer = self.link, self.serving, self.peer
         self.let_go()
-        if link is not None:
+        if link is not None and peer is not None:
             link.detach(closed=True)
             link.context = None
+            peer.touch()
         if serving is not None:
             serving.forget()
 

@@ -1,7 +1,7 @@
 """The connection to one remote: dialled again whenever it has ended, with a link for each address (docs/remotes.md).
 
-Rules of this file: the remote is a stranger, so its answers end this connection at most. Links are attached once its
-session is begun, as many as it has handles for; the others wait.
+Rules of this file: the remote is a stranger, so its answers end this connection at most. Links are attached once a
+session is begun, each where places.py finds one for it.
 """
 
 from dataclasses import dataclass
@@ -14,6 +14,7 @@ from holdfast.endpoints.consumer import ConsumerParts
 from holdfast.endpoints.producer import ProducerParts
 from holdfast.endpoints.remotes.fetching import FetchingLink
 from holdfast.endpoints.remotes.kept_link import ANSWER_S, KeptLink
+from holdfast.endpoints.remotes.places import Places
 from holdfast.endpoints.remotes.sending import SendingLink
 from holdfast.engine import events
 from holdfast.engine.back_off import jittered_s
@@ -56,8 +57,7 @@ class Remote:
         self._clock = parts.clock
         self.config = config
         self.peer: Peer | None = None
-        self.session: Session | None = None
-        """Begun by this node, once the remote has answered."""
+        self.places = Places(parts.clock, self._given)
         self.dialling = False
         self.dial_at: float | None = parts.clock.now
         self.attempts = 0
@@ -71,7 +71,7 @@ class Remote:
         self._begin_at: float | None = None
         """When this node begins the only session that the remote allows, if that has not begun it."""
         self._attached = 0
-        """Links that were attached."""
+        """Attaches so far."""
         self.lost_count = 0
         """Connections that have ended."""
         self.resting: dict[KeptLink, None] = {}
@@ -90,9 +90,14 @@ class Remote:
         return [*self.sending.values(), *self.fetching]
 
     @property
+    def is_up(self) -> bool:
+        """Whether there is a session."""
+        return self.places.peer is not None
+
+    @property
     def state(self) -> str:
         """The word for it in `status`."""
-        if self.session is not None:
+        if self.is_up:
             return UP
         return OPENING if self.peer is not None else CONNECT if self.dialling else IDLE
 
@@ -156,12 +161,11 @@ class Remote:
         peer.touch()
 
     def session_begun(self, peer: Peer) -> None:
-        """A session was begun, by either side; the first one that both have begun gets all links."""
-        if self.session is not None:
+        """A session was begun, by either side: links are attached in those that both have begun."""
+        if self.is_up:
+            self.places.give()
             return
-        begun = (each for each in peer.amqp.sessions if each.usable and each.remote_channel is not None)
-        self.session = next(begun, None)
-        if self.session is None:
+        if not self.places.begin(peer):
             return
         self._answer_by = self._begin_at = None
         self.since, self.reason = self._clock.now, ""
@@ -170,17 +174,17 @@ class Remote:
             self._attach(link)
 
     def _attach(self, link: KeptLink) -> None:
-        session, peer = self.session, self.peer
-        if session is None or peer is None:
-            link.due_at = None  # it is attached when the session is there
-        elif not session.usable:
-            self._parts.connections.drop(peer, "it ended the session")
-        elif len(session.links) > session.handle_max_out:
-            link.due_at = None
-            link.wait(f"the remote allows {session.handle_max_out + 1} links in a session")
+        link.due_at = None
+        if self.peer is None or not self.is_up:
+            return  # it is attached when there is a session
+        if self.places.sessions:
+            self.places.ask(link)
         else:
-            self._attached += 1
-            link.attach(peer, session, self._attached)
+            self._parts.connections.drop(self.peer, "it ended the session")
+
+    def _given(self, link: KeptLink, peer: Peer, session: Session) -> None:
+        self._attached += 1
+        link.attach(peer, session, self._attached)
 
     # ------------------------------------------------------------------------------------------------ its queues
 
@@ -196,6 +200,7 @@ class Remote:
         """That queue is about to be deleted: nothing uses it any more."""
         link = self.sending.pop(queue, None)
         if link is not None:
+            self.places.drop(link)
             link.end()
 
     # ------------------------------------------------------------------------------------------------ its end
@@ -203,13 +208,14 @@ class Remote:
     def lost(self, peer: Peer, reason: str) -> None:
         """The connection has ended; its links were told before."""
         if peer is self.peer:
-            if self.session is not None and self._clock.now - self.since >= RETRY_S[1]:
+            if self.is_up and self._clock.now - self.since >= RETRY_S[1]:
                 self.attempts = 0  # one that ends at once is dialled later each time
             self._let_go()
             self._wait(reason)
 
     def _let_go(self) -> None:
-        self.peer = self.session = self._answer_by = self._begin_at = None
+        self.peer = self._answer_by = self._begin_at = None
+        self.places.end()
         self.lost_count += 1
         for link in self.links:
             link.let_go()
@@ -239,7 +245,7 @@ class Remote:
     def next_deadline(self) -> float | None:
         if self.peer is None:
             return self.dial_at
-        times = [self._answer_by, self._begin_at, *(link.due_at for link in self.resting)]
+        times = [self._answer_by, self._begin_at, self.places.due_at, *(link.due_at for link in self.resting)]
         return min((at for at in times if at is not None), default=None)
 
     def tick(self, now: float) -> None:
@@ -255,3 +261,4 @@ class Remote:
                     self._attach(link)
                 else:
                     link.go_on()
+        self.places.tick(now)

@@ -56,7 +56,7 @@ class Remotes:
     def is_up(self, name: str) -> bool:
         """Whether that is a remote with which there is a session."""
         remote = self.by_name.get(name)
-        return remote is not None and remote.session is not None
+        return remote is not None and remote.is_up
 
     def network_changed(self) -> None:
         """A carrier, an address or a route came or went."""

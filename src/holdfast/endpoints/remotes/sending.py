@@ -58,6 +58,13 @@ class RemoteSender(ConsumerLink):
         elif isinstance(state, (Released, Modified)) or (settled and not isinstance(state, Rejected)):
             self._kept.wait("it returns messages")
 
+    @property
+    def is_open(self) -> bool:
+        return bool(self.held or self.settling or self.link.unsettled) or self.large is not None
+
+    def hand_back(self) -> None:
+        return
+
     def go_on(self) -> None:
         self.credited()
 
@@ -74,6 +81,14 @@ class SendingLink(KeptLink):
         self._parts = parts
         self.queue = queue
         self._far = far
+
+    @property
+    def wants(self) -> bool:
+        return self.queue.messages > 0
+
+    @property
+    def is_idle(self) -> bool:
+        return not self.is_open and not self.wants
 
     def begin(self, session: Session, name: str) -> Sender | Receiver:
         source, target = Source(address=spelt_out(self.name)), Target(address=self._far)

@@ -148,10 +148,12 @@ class TransactionalWork:
         """Counts one more operation, with a kept message of `size` bytes; Refusal beyond a bound."""
         limits = self._parts.limits
         if transaction.operations >= limits.transaction_operations_max:
-            text = f"the transaction has too many operations; the limit is {limits.transaction_operations_max}"
+            most = limits.transaction_operations_max
+            text = f"the transaction has too many operations; the limit is {most} (transaction_operations_max)"
             raise Refusal(conditions.RESOURCE_LIMIT_EXCEEDED, text)
         if transaction.bytes + size > limits.transaction_bytes_max:
-            text = f"the messages of the transaction are too large; the limit is {limits.transaction_bytes_max} bytes"
+            most = limits.transaction_bytes_max
+            text = f"the messages of the transaction are too large; the limit is {most} bytes (transaction_bytes_max)"
             raise Refusal(conditions.RESOURCE_LIMIT_EXCEEDED, text)
         if not self._parts.memory.transactions.charge(held):
             text = "transactions have used up the memory that they may; try again later"

@@ -92,7 +92,7 @@ class Transactions:
         limits = self._parts.limits
         count = self.counts.get(peer, 0)
         if count >= limits.transactions_max:
-            text = f"the connection has {count} transactions; the limit is {limits.transactions_max}"
+            text = f"the connection has {count} transactions; the limit is {limits.transactions_max} (transactions_max)"
             return Error(Symbol(conditions.RESOURCE_LIMIT_EXCEEDED), text)
         if not self._parts.memory.transactions.charge(TRANSACTION_BYTES):
             text = "transactions have used up the memory that they may; try again later"
@@ -228,7 +228,7 @@ class Transactions:
             transaction = next(iter(self.timed.values()))
             if transaction.until > now:
                 break
-            text = f"the transaction was open for longer than {self._parts.limits.transaction_s:g} s"
+            text = f"the transaction was open for longer than {self._parts.limits.transaction_s:g} s (transaction_s)"
             self.give_up(transaction, text, conditions.TRANSACTION_TIMEOUT)
 
     def give_up(self, transaction: Transaction, why: str, condition: str = conditions.TRANSACTION_ROLLBACK) -> None:

@@ -4,7 +4,7 @@ Rules of this file: reads, never changes; names of fields are a contract (docs/m
 """
 
 from collections.abc import Callable, Iterator
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, Final
 
 from holdfast.amqp.wire.types import Ulong
@@ -47,7 +47,7 @@ class RemoteStatus:
             "messages": Ulong(sum(queue.messages for queue in queues)),
             "messages_out": Ulong(sum(link.passed_total for link in queues.values())),
             "messages_in": Ulong(sum(link.passed_total for link in remote.fetching)),
-            "waiting": list(islice(_waiting(remote), TOLD_MAX)),
+            "waiting": list(islice(chain(_refused(remote), _in_turn(remote)), TOLD_MAX)),
         }
 
     def conditions(self) -> Iterator[tuple[str, str]]:
@@ -59,7 +59,10 @@ class RemoteStatus:
             if self._knows(remote.name):
                 text = f"remote {remote.name}: a node of the network has this name, and gets no messages from here"
                 yield f"remote {remote.name} - node", f"{text}; rename the remote or the node"
-            for text in islice(_waiting(remote), TOLD_MAX):
+            if turns := remote.places.turns:
+                text = f"remote {remote.name}: {len(turns)} links wait for their turn: {_allowed(remote)}"
+                yield f"remote {remote.name} - turns", f"{text}; raise these there, or use fewer addresses"
+            for text in islice(_refused(remote), TOLD_MAX):
                 told = f"remote {remote.name}: {text}"
                 yield f"remote {remote.name} {text}", f"{told}; look at that address, here and there"
         left = [queue for queue in self._remotes.queues.all() if queue.messages and not self._is_known(split(queue)[1])]
@@ -71,6 +74,16 @@ class RemoteStatus:
         return name in self._remotes.by_name
 
 
-def _waiting(remote: Remote) -> Iterator[str]:
-    """Links that wait, each with the reason."""
+def _refused(remote: Remote) -> Iterator[str]:
+    """Links that are not served, each with the reason."""
     return (f"{link.name}: {link.reason}" for link in remote.links if link.reason)
+
+
+def _in_turn(remote: Remote) -> Iterator[str]:
+    """Links that wait for another to leave its place."""
+    told = f"it waits for its turn: {_allowed(remote)}"
+    return (f"{link.name}: {told}" for link in remote.places.turns if not link.reason)
+
+
+def _allowed(remote: Remote) -> str:
+    return f"the connection allows {remote.places.most} links (handle-max and channel-max of both sides)"

@@ -1,0 +1,190 @@
+"""The places for links on the connection to a remote: further sessions, then turns.
+
+Rules of this file: a remote says how many links a session takes (handle-max, AMQP 1.0 §2.7.2) and how many sessions a
+connection (channel-max, §2.7.1); neither is exceeded. Beyond, one link at a time leaves its place, once nothing on it
+waits for an answer. Source: docs/adr/0114-places-at-a-remote.md.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from holdfast.amqp.session.session import Session
+from holdfast.endpoints.remotes.kept_link import ANSWER_S, WAIT_S, KeptLink
+from holdfast.engine.clock import Clock
+from holdfast.peers.peer import Peer
+
+LOOK_S: Final = 1.0
+"""How often the places are looked at while a link waits for one."""
+
+TURN_S: Final = 10.0
+"""How long a link that has something to do keeps its place while others wait."""
+
+LEAVE_S: Final = 10.0
+"""How long a link that is to leave its place waits for the answers to what is under way, after which it stays."""
+
+
+class Places:
+    """The places on the connection that the remote has now. `waiting`: links without one, the one that has waited
+    longest first."""
+
+    def __init__(self, clock: Clock, attach: Callable[[KeptLink, Peer, Session], None]) -> None:
+        self._clock = clock
+        self._attach = attach
+        self.peer: Peer | None = None
+        """None before the first session is begun."""
+        self.waiting: dict[KeptLink, None] = {}
+        self.holding: dict[KeptLink, None] = {}
+        """Links that were given a place."""
+        self.due_at: float | None = None
+        self._count = 0
+        """Sessions that there should be."""
+        self._begin_at = 0.0
+        """A further session is begun no earlier."""
+        self._asked_at = 0.0
+        """When the last one was begun."""
+        self._leaving: KeptLink | None = None
+        self._leaving_since = 0.0
+        self._full = False
+        """Links wait, and no further session may come."""
+
+    def begin(self, peer: Peer) -> bool:
+        """A session was begun: whether there are places, as both sides have begun one."""
+        self.peer = peer
+        self._asked_at = self._clock.now
+        if not self.sessions:
+            self.peer = None
+        return self.peer is not None
+
+    def end(self) -> None:
+        """The connection has ended."""
+        self.peer = self.due_at = self._leaving = None
+        self.waiting.clear()
+        self.holding.clear()
+        self._count = 0
+        self._begin_at = 0.0
+        self._full = False
+
+    # ------------------------------------------------------------------------------------------------ sessions
+
+    @property
+    def sessions(self) -> list[Session]:
+        """Those that both sides have begun, in which links may be attached."""
+        found = [] if self.peer is None else self.peer.amqp.sessions
+        return [session for session in found if session.usable and session.remote_channel is not None]
+
+    @property
+    def most(self) -> int:
+        """Links that the sessions take."""
+        return sum(map(_most_in, self.sessions))
+
+    def _free(self) -> Session | None:
+        """A session that takes one more link."""
+        return next((session for session in self.sessions if len(session.links) < _most_in(session)), None)
+
+    @property
+    def _is_asked(self) -> bool:
+        """Whether the remote has not answered a begin yet."""
+        assert self.peer is not None
+        return any(session.remote_channel is None for session in self.peer.amqp.sessions)
+
+    def _count_sessions(self, now: float) -> None:
+        """A remote may end each further session, or one with a link that it refuses: then none is begun for a while."""
+        if not self._is_asked:
+            count = len(self.sessions)
+            if count < self._count:
+                self._begin_at = now + WAIT_S[1]
+            self._count = count
+
+    def _ask_for_session(self, now: float) -> bool:
+        """Begins a further session where that is possible; whether one is to come."""
+        peer = self.peer
+        assert peer is not None
+        if self._is_asked:
+            return now < self._asked_at + ANSWER_S
+        if not peer.amqp.usable or peer.amqp.session_count >= peer.amqp.channels or now < self._begin_at:
+            return False
+        self._asked_at = now
+        self._count += 1
+        peer.amqp.begin()
+        peer.touch()
+        return True
+
+    # ------------------------------------------------------------------------------------------------ who has one
+
+    def ask(self, link: KeptLink) -> None:
+        """The link needs a place: it is attached now, or when its turn comes."""
+        self.holding.pop(link, None)
+        self.waiting[link] = None
+        self.give()
+
+    def drop(self, link: KeptLink) -> None:
+        """The link is needed no more."""
+        self.waiting.pop(link, None)
+        self.holding.pop(link, None)
+
+    def give(self) -> None:
+        """Gives free places to links that wait, first to those that have something to do."""
+        peer, now = self.peer, self._clock.now
+        if peer is None:
+            return
+        self._count_sessions(now)
+        while self.waiting:
+            session = self._free()
+            if session is None:
+                break
+            link = next((each for each in self.waiting if each.wants), None) or next(iter(self.waiting))
+            del self.waiting[link]
+            self.holding[link] = None
+            self._attach(link, peer, session)
+        self._full = bool(self.waiting) and not self._ask_for_session(now)
+        self.due_at = now + LOOK_S if self.waiting else None
+
+    @property
+    def turns(self) -> list[KeptLink]:
+        """Links that wait for their turn with something to do."""
+        return [link for link in self.waiting if link.wants] if self._full else []
+
+    # ------------------------------------------------------------------------------------------------ time
+
+    def tick(self, now: float) -> None:
+        """Gives free places, and has one link leave its own if others still wait."""
+        if self.due_at is None or now < self.due_at:
+            return
+        self.give()
+        wanted = bool(self.turns)
+        if self._leaving is not None:
+            self._look_at_leaving(self._leaving, now, wanted=wanted)
+        elif wanted and not self._is_ending():
+            self._choose(now)
+
+    def _is_ending(self) -> bool:
+        """Whether the remote has not answered the detach of a link yet, whose place is free then."""
+        return any(link.detach_sent for session in self.sessions for link in session.links.values())
+
+    def _choose(self, now: float) -> None:
+        """Has a link leave: an idle one, or one that has had its turn."""
+        served = sorted((link for link in self.holding if link.serving is not None), key=lambda link: link.turn_since)
+        found = next((link for link in served if link.is_idle), None)
+        found = found or next((link for link in served if now >= link.turn_since + TURN_S), None)
+        if found is not None:
+            self._leaving, self._leaving_since = found, now
+            found.leave()
+
+    def _look_at_leaving(self, link: KeptLink, now: float, *, wanted: bool) -> None:
+        if not link.leaving:  # its link has ended meanwhile
+            self._leaving = None
+        elif not wanted or (link.is_open and now >= self._leaving_since + LEAVE_S):
+            self._leaving = None
+            link.stay()
+        elif not link.is_open:
+            self._leaving = None
+            link.give_up()
+            if link.due_at is None:
+                self.ask(link)
+            else:
+                self.holding.pop(link, None)
+
+
+def _most_in(session: Session) -> int:
+    """Each link has a handle of both sides'."""
+    return min(session.handle_max_out, session.connection.settings.handle_max) + 1
