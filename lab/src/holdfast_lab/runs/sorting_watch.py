@@ -72,7 +72,7 @@ class SortingWatch:
                 and not queue.expired(value)
                 and sequence not in consumer.excluded
             )
-            if place < last and is_free:
+            if place < last and is_free and consumer.delivery_bytes(sequence, value) <= consumer.bytes_max:
                 raise Violation(
                     f"{queue.name} at {node}: sequence {last[1]} of priority {-last[0]} was handed out while "
                     f"{sequence} of priority {-place[0]} was ready"
