@@ -22,7 +22,8 @@ from holdfast_lab.plan.plan import Plan, from_json
 from holdfast_lab.plan.result import Result
 from holdfast_lab.runs.run import execute
 from holdfast_lab.sim.sim_bed import SimBed
-from holdfast_lab.workloads import Copy, SlowConsumer, Subscription
+from holdfast_lab.workloads import Copy, Narrow, SlowConsumer, Subscription
+from holdfast_lab.workloads.common import offered
 from support import today
 
 pytestmark = pytest.mark.sim
@@ -51,6 +52,11 @@ WORKLOADS: dict[str, tuple[dict[str, Any], ...]] = {
     "leaving": (PUBLISH, CONSUME, {"kind": "leaving", "node": "lhr", "queue": "flights", "messages": 80, "stays": 10}),
     "thin": ({**PUBLISH, "size": 2_000}, {"kind": "thin", "node": "lhr", "queue": "flights", "life_s": 5.0}),
     "settled second": (PUBLISH, {"kind": "thin", "node": "lhr", "queue": "flights", "second": True}),
+    "narrow": (
+        PUBLISH,
+        {**PUBLISH, "messages": 2, "size": 2_000, "name": "large"},
+        {"kind": "narrow", "node": "lhr", "queue": "flights", "messages": 84, "think_s": 0.01},
+    ),
     "browse": (PUBLISH, CONSUME, {"kind": "browse", "node": "lhr", "queue": "flights", "browsers": 2}),
     "reconnecting-producer": (
         {"kind": "reconnecting-producer", "node": "jfk", "address": "flights@lhr", "producers": 2, "life_s": 0.3},
@@ -183,6 +189,7 @@ def test_it_repeats_exactly_from_its_plan(workload: str) -> None:
         ("copy", ["copy-2.shown", "copy-2.taken"]),
         ("selected", ["copy-2.shown", "copy-2.taken"]),
         ("browse", ["browse-3.seen"]),
+        ("narrow", ["narrow-3.taken", "narrow-3.ends", "narrow-3.dead"]),
         ("reconnecting-producer", ["reconnecting-producer-1.stolen", "reconnecting-producer-1.lives"]),
         ("by hand", ["by-hand-2.moved"]),
         ("by the clock", ["expiring-1.with an end on the clock"]),
@@ -262,6 +269,24 @@ def test_a_refusal_of_a_queue_that_blocks_is_told() -> None:
     log.reasons["queue"] = 3
     slow.publish.logs.append(log)
     told(bed, lambda: slow.check(bed), "blocks when full, and 3 were refused")
+
+
+@pytest.mark.parametrize(
+    ("size", "wide", "match"), [(100, False, "which a consumer takes"), (2_000, True, "which another consumer takes")]
+)
+def test_a_dead_letter_that_somebody_takes_is_told(size: int, wide: bool, match: str) -> None:
+    bed, key = SimBed(NODES, 1), b"000-00000001"
+    offered(bed.history, key, "flights@lhr", size)
+    told(bed, lambda: Narrow(node="lhr", queue="flights", wide=wide)._judge_dead(bed, key), match)
+
+
+def test_a_delivery_that_is_too_large_is_told() -> None:
+    bed, key = SimBed(NODES, 1), b"000-00000001"
+    payload = offered(bed.history, key, "flights@lhr", 700).encode()
+    narrow = Narrow(node="lhr", queue="flights")
+    told(
+        bed, lambda: narrow._show(bed, Mock(payload=payload), 0), "a link of flights at lhr that takes 600 was sent it"
+    )
 
 
 def test_a_copy_that_never_came_is_told() -> None:

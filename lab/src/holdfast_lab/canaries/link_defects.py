@@ -1,4 +1,4 @@
-"""Canaries in what only clients use: settled transfers, links without an address, dynamic nodes.
+"""Canaries in what only clients use: settled transfers, links without an address, dynamic nodes, bounds of a link.
 
 Rules of this file: as in `hop_defects.py`.
 """
@@ -131,6 +131,11 @@ def _links_of_one_end(original: Function) -> Function:
     return end_links
 
 
+def _ended_at_once(original: Function) -> Function:
+    """A link that meets a message too large for it is ended with what its consumer holds."""
+    return lambda self, consumer: False
+
+
 LINK_CANARIES: Final = (
     Canary(
         name="drained-for-one",
@@ -212,5 +217,13 @@ LINK_CANARIES: Final = (
         "found: holdfast.endpoints.addresses.resolver.ResolvedAddress) -> int",
         broken=_moved_for_good,
         expected="last copy is gone",
+    ),
+    Canary(
+        name="ended-with-what-it-held",
+        sentence="A link is ended by a message that is too large for it while its consumer holds others.",
+        target="endpoints.too_large:TooLarge._holds_any",
+        signature="(self, consumer: holdfast.endpoints.too_large.Consuming) -> bool",
+        broken=_ended_at_once,
+        expected="was ended by a large message while it held",
     ),
 )

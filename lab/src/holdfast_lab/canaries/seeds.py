@@ -62,6 +62,7 @@ CAUGHT_BY: Final[dict[str, tuple[int, int]]] = {
     "empty-and-there": (39, 100),
     "clock-an-hour-ahead": (24, 50),
     "moved-for-good": (17, 50),
+    "ended-with-what-it-held": (69, 100),
     "one-reason-for-both": (7, 50),
     "link-untied-beyond-few": (123, 250),
     "link-id-of-one-life": (5, 50),

@@ -38,6 +38,7 @@ from holdfast_lab.draws.drawn_knobs import with_small_bounds
 from holdfast_lab.draws.drawn_links import with_refused_links
 from holdfast_lab.draws.drawn_listeners import with_listeners
 from holdfast_lab.draws.drawn_logins import with_logins
+from holdfast_lab.draws.drawn_narrow import with_narrow
 from holdfast_lab.draws.drawn_pacing import with_pacing, with_unsteady_pacing
 from holdfast_lab.draws.drawn_policies import with_policies
 from holdfast_lab.draws.drawn_relays import with_asked, with_larger, with_mixed, with_relays
@@ -116,6 +117,7 @@ DRAWS: Final[tuple[Draw, ...]] = (
     with_listeners,
     with_short_names,
     with_takes_for_programs,
+    with_narrow,
 )
 """What is drawn on top of a plan: aims add knobs to those of the small bounds, and the wire takes one away again where
 LMDB lies under the nodes."""

@@ -36,6 +36,7 @@ from holdfast_lab.workloads.linked import Linked
 from holdfast_lab.workloads.listened import Listened
 from holdfast_lab.workloads.manage import Manage
 from holdfast_lab.workloads.misuse import Hostile
+from holdfast_lab.workloads.narrow import Narrow
 from holdfast_lab.workloads.poisoned import Poisoned
 from holdfast_lab.workloads.presettled import Presettled
 from holdfast_lab.workloads.publish import ProducerLog, Publish
@@ -96,6 +97,7 @@ KINDS: Final[dict[str, type[Any]]] = {
         Services,
         Copied,
         Idle,
+        Narrow,
     )
 }
 
@@ -140,6 +142,7 @@ __all__ = [
     "Linked",
     "Listened",
     "Manage",
+    "Narrow",
     "Poisoned",
     "Presettled",
     "ProducerLog",

@@ -110,11 +110,21 @@ class Bare:
         return link
 
     async def receiver(
-        self, source: Source, taken: Callable[[Delivery], None], credit: int, *, rcv_settle_mode: int = 0
+        self,
+        source: Source,
+        taken: Callable[[Delivery], None],
+        credit: int,
+        *,
+        rcv_settle_mode: int = 0,
+        max_message_size: int | None = None,
     ) -> Receiver:
-        """A link from `source`, attached; `taken` is given what comes on it. Raises Broken, Refused."""
+        """A link from `source`, attached; `taken` is given what comes on it, whatever its size: `max_message_size` is
+        what the node is told, and its program judges. Raises Broken, Refused."""
         session = await self._usable()
-        link = session.attach_receiver(self._new_name(), source, Target(), rcv_settle_mode=rcv_settle_mode)
+        link = session.attach_receiver(
+            self._new_name(), source, Target(), rcv_settle_mode=rcv_settle_mode, max_message_size=max_message_size
+        )
+        link.size_max = self.engine.settings.max_message_size
         link.context = taken
         if credit:
             link.grant(credit)

@@ -1,0 +1,89 @@
+"""Consumers that accept small messages only, as the swarm draws them: last."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from holdfast.settings.queues import QueueConfig
+from holdfast_lab.canaries import plant
+from holdfast_lab.draws import drawn_narrow
+from holdfast_lab.draws.drawn_narrow import CALM, DELIVERIES_MAX, NARROW, QUEUE, with_narrow
+from holdfast_lab.plan.networks import line
+from holdfast_lab.plan.plan import Plan, from_json
+from holdfast_lab.runs.run import execute
+from holdfast_lab.runs.swarm import draw_plan
+from support.drawing import draw_up_to
+
+SEEDS = range(1, 150)
+
+
+def narrow_in(plan: Plan) -> dict[str, Any] | None:
+    return next((told for told in plan.workloads if told["kind"] == "narrow"), None)
+
+
+def test_a_share_of_the_seeds_has_them() -> None:
+    """With a bound of deliveries only where no link ends but by the node's own choice."""
+    plans = list(map(draw_plan, SEEDS))
+    drawn = [(plan, told) for plan in plans if (told := narrow_in(plan)) is not None]
+    assert NARROW["narrow"][0] / 3 < len(drawn) / len(plans) < NARROW["narrow"][0] * 2
+    assert all(from_json(plan.to_json()) == plan for plan, _ in drawn)
+    bounded = 0
+    for plan, told in drawn:
+        (queue,) = [queue for queue in plan.topology.queues[told["node"]] if queue.name == QUEUE]
+        if queue.deliveries_max is not None:
+            bounded += 1
+            assert {fault.kind for fault in plan.faults if fault.node == told["node"]} <= CALM
+    assert 0 < bounded < len(drawn)
+
+
+def test_nothing_else_of_a_seed_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    draw_up_to(monkeypatch, with_narrow)
+    plans = list(map(draw_plan, SEEDS[:60]))
+    monkeypatch.setattr(drawn_narrow, "NARROW", {name: (0.0, draw) for name, (_, draw) in NARROW.items()})
+    for seed, plan in zip(SEEDS, plans, strict=False):
+        without = draw_plan(seed)
+        assert with_narrow(without, seed) == without
+        topology = replace(plan.topology, queues=without.topology.queues)
+        assert replace(plan, topology=topology, workloads=(), faults=()) == replace(without, workloads=(), faults=())
+        assert plan.workloads[: len(without.workloads)] == without.workloads
+        assert set(without.faults) <= set(plan.faults)
+
+
+def plan_of(*, wide: bool, priorities: bool = False) -> Plan:
+    """A queue whose messages are dead letters after few failed deliveries."""
+    queue = QueueConfig(name=QUEUE, order="none", deliveries_max=DELIVERIES_MAX, priorities=priorities)
+    sends = {
+        "kind": "publish",
+        "node": "fra",
+        "address": QUEUE,
+        "messages": 30,
+        "size": 12,
+        "rate": 20.0,
+        "name": "small",
+    }
+    large = {**sends, "messages": 6, "size": 1_500, "rate": 5.0, "name": "large"}
+    takes = {"kind": "narrow", "node": "fra", "queue": QUEUE, "messages": 36, "think_s": 0.05, "wide": wide}
+    others = (
+        [{"kind": "consume", "node": "fra", "queue": QUEUE, "credit": 1, "think_s": 0.3, "sorts": priorities}]
+        if wide
+        else []
+    )
+    topology = replace(line("ber fra"), queues={"fra": (queue,)})
+    return Plan(name="narrow", topology=topology, workloads=(sends, large, takes, *others), safety_s=4.0)
+
+
+def test_a_large_message_ends_links_that_hold_nothing_and_is_the_only_dead_letter() -> None:
+    result = execute(plan_of(wide=False), 1)
+    assert result.failure == ""
+    assert (result.metrics["narrow-3.dead"], result.metrics["narrow-3.ends"]) == (6, 30)
+    with plant("ended-with-what-it-held"):
+        assert "while it held" in execute(plan_of(wide=False), 1).failure
+
+
+@pytest.mark.parametrize("priorities", [False, True])
+def test_a_large_message_is_for_the_consumer_that_takes_it(priorities: bool) -> None:
+    """Others are handed out before it meanwhile, whatever its priority."""
+    result = execute(plan_of(wide=True, priorities=priorities), 1)
+    assert result.failure == ""
+    assert (result.metrics["narrow-3.dead"], result.metrics["narrow-3.ends"]) == (0, 0)
