@@ -50,7 +50,12 @@ def narrow(random: Random, node: str, plan: Plan) -> Scene:
         "wide": wide and bool(calm),
     }
     sorts = random.random() < 0.3
-    others = [takes_from(node, QUEUE, credit=random.choice((1, 20)), name=f"{QUEUE}-wide", sorts=sorts)] if wide else []
+    others = [
+        takes_from(
+            node, QUEUE, credit=random.choice((1, 20)), think_s=random.choice((0.05, 0.2)), name=f"{QUEUE}-wide",
+            sorts=sorts,
+        )
+    ] if wide else []  # fmt: skip
     most = DELIVERIES_MAX if calm and random.random() < 0.8 else None
     queue = QueueConfig(name=QUEUE, order="none", deliveries_max=most, priorities=sorts)
     return Scene([*sends, takes, *others], faults, [(node, queue)])
