@@ -112,7 +112,7 @@ def test_what_a_link_held_of_a_node_that_ends_before_it_is_given_back(monkeypatc
 
 @pytest.mark.parametrize("way", ["returns", "settlements"])
 def test_a_node_that_stops_passes_over_what_waits_of_a_deleted_queue(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(returns, "GIVEN_BACK_MAX", 1)
+    monkeypatch.setattr(returns, "GIVEN_BACK_MAX", 0)
     monkeypatch.setattr(settlements, "SETTLED_BYTES_MAX", 1)
     rig, node, client = world()
     core = node.core

@@ -79,7 +79,7 @@ def test_nothing_new_is_sent_before_all_that_the_last_link_held_is_back(monkeypa
     fill(rig, client, 3, "flights@mq")
 
     def later(self: Returns, consumer: Any, cursor: Any, find: Any, held: int, *, failed: bool) -> None:
-        self.waiting.append(Return(consumer, cursor, deque(), failed, find))
+        self._wait(Return(consumer, cursor, deque(), failed, find))
 
     with monkeypatch.context() as slow:
         slow.setattr(Returns, "step", lambda self: None)

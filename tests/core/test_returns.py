@@ -6,6 +6,7 @@ from typing import Any, cast
 import pytest
 
 from holdfast.amqp.wire.performatives import Accepted
+from holdfast.amqp.wire.types import Described, Symbol
 from holdfast.broker.cursors.cursor import Cursor
 from holdfast.custody import returns
 from holdfast.endpoints.consumer import ConsumerLink
@@ -98,6 +99,90 @@ def test_much_goes_back_over_several_turns_in_order(
     assert sorted(again.bodies(), key=int) == [str(number) for number in range(1, 101)]
     assert all(message.header is not None and message.header.delivery_count == 1 for message in again.messages())
     assert node.queue("work").shared.acquired.keys() == set(range(1, 101))
+
+
+NEVER_ENDS = {"durable": 2, "expiry_policy": Symbol("never")}
+ALL_MATCH = {"filter": {Symbol("selector"): Described(Symbol("apache.org:selector-filter:string"), "TRUE")}}
+NUMBERS = [str(number) for number in range(1, 31)]
+
+
+@pytest.mark.parametrize(
+    ("config", "source"),
+    [
+        pytest.param({}, {}, id="a queue"),
+        pytest.param({"durable": False}, {}, id="a queue in memory"),
+        pytest.param({"priorities": True}, {}, id="a queue that sorts"),
+        pytest.param({}, ALL_MATCH, id="with a selector"),
+        pytest.param({}, NEVER_ENDS, id="a durable subscription"),
+    ],
+)
+def test_nothing_is_handed_out_before_all_that_lost_links_held_is_back(
+    monkeypatch: pytest.MonkeyPatch, config: dict[str, Any], source: dict[str, Any]
+) -> None:
+    """What none of them had got was first shown behind later messages."""
+    monkeypatch.setattr(returns, "GIVEN_BACK_MAX", 1)
+    rig, node, client = world(QueueConfig(name="work", **config))
+    node.unwatched.add("work")
+    lost, again = rig.client(node), rig.client(node)
+    for _ in range(1 if source is NEVER_ENDS else 2):
+        lost.receiver("work", name="first" if source is NEVER_ENDS else None, credit=10, source=source)
+    rig.settle()
+    fill(rig, client, 30)
+    assert len(lost.deliveries) in (10, 20)
+    lost.close_transport()
+    again.receiver("work", name="first" if source is NEVER_ENDS else None, credit=30, source=source)
+    rig.settle()
+    assert again.bodies() == NUMBERS
+
+
+def test_a_drain_waits_for_what_a_lost_link_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(returns, "GIVEN_BACK_MAX", 1)
+    rig, node, client = world()
+    fill(rig, client, 30)
+    lost, again = rig.client(node), rig.client(node)
+    lost.receiver("work", credit=30)
+    link = again.receiver("work", credit=0)
+    rig.settle()
+    assert len(lost.deliveries) == 30
+    lost.close_transport()
+    link.grant(40, drain=True)
+    rig.settle()
+    assert again.bodies() == NUMBERS and link.credit == 0
+
+
+def test_a_link_that_held_nothing_does_not_wait_for_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else its queue would hand out nothing meanwhile."""
+    monkeypatch.setattr(returns, "GIVEN_BACK_MAX", 0)
+    rig, node, client = world()
+    fill(rig, client, 1)
+    fill(rig, client, 1, "other")
+    lost = rig.client(node)
+    lost.receiver("work")
+    lost.receiver("other", credit=0)
+    rig.settle()
+    lost.close_transport()
+    assert node.core is not None
+    assert [item.cursor.queue.name for item in node.core.jobs.returns.waiting] == ["work"]
+
+
+def test_it_goes_back_while_a_commit_is_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk may stall; nothing has to be stored for what goes back, nor for what is handed out then."""
+    monkeypatch.setattr(returns, "GIVEN_BACK_MAX", 1)
+    rig, node, client = world(QueueConfig(name="work", durable=False))
+    node.unwatched.add("work")
+    fill(rig, client, 30)
+    lost, again = rig.client(node), rig.client(node)
+    lost.receiver("work", credit=20)
+    stored = client.sender("other")
+    rig.settle()
+    node.hold_commits = True
+    client.send(stored, "1")
+    rig.settle()
+    assert node.pending is not None
+    lost.close_transport()
+    again.receiver("work", credit=30)
+    rig.settle()
+    assert node.pending is not None and again.bodies() == NUMBERS
 
 
 def left_waiting(monkeypatch: pytest.MonkeyPatch) -> tuple[Rig, Node, Client]:

@@ -199,6 +199,9 @@ def _(s: Any) -> None:
     s.core.jobs.settlements.counts.popitem()
 
 
+one_more("endpoints: queue {}: links whose entries go back to a cursor", serving, lambda s: s.plain.shared, "returning")
+
+
 @breaks("endpoints: a purge of queue {}, which is gone", serving)
 def _(s: Any) -> None:
     s.core.jobs.purges[type("Gone", (), {"name": "gone", "key": "gone"})()] = None

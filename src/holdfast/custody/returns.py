@@ -1,8 +1,8 @@
 """Requeues the entries of links that ended, a bounded number in each turn.
 
 Rules of this file: the entries of most links are requeued at once. Entries that wait here still count as held by their
-link: no other consumer gets them, and a restart offers them again. A connection may have held millions; nothing waits
-for the end of that.
+link: no other consumer gets them, and a restart offers them again. A connection may have held millions: only the
+cursors that these are of wait for the end of that, and hand out nothing, since it would come before them.
 """
 
 from collections import deque
@@ -49,15 +49,11 @@ class Returns:
         """Whether `step` is to be called in this turn."""
         return bool(self.waiting) or self._left < GIVEN_BACK_MAX
 
-    def holds(self, cursor: Cursor) -> bool:
-        """Whether entries of that cursor wait here."""
-        return any(item.cursor is cursor for item in self.waiting)
-
     def requeue(self, consumer: EntryConsumer, cursor: Cursor, sequences: list[int], *, failed: bool) -> None:
         """Requeues those of these entries that `consumer`, whose link has ended, still holds. `failed`: as
         `Cursor.requeue`."""
-        if self.waiting or len(sequences) > self._left:
-            self.waiting.append(Return(consumer, cursor, deque(sequences), failed))
+        if sequences and (self.waiting or len(sequences) > self._left):
+            self._wait(Return(consumer, cursor, deque(sequences), failed))
         elif sequences:
             self._left -= len(sequences)
             self._back(consumer, cursor, sequences, failed)
@@ -67,8 +63,8 @@ class Returns:
     ) -> None:
         """As `requeue`. `find` returns the sequences, about `held` of them; it is called now if
         this turn has room for so many, else in a later turn."""
-        if self.waiting or held > self._left:
-            self.waiting.append(Return(consumer, cursor, deque(), failed, find))
+        if held and (self.waiting or held > self._left):
+            self._wait(Return(consumer, cursor, deque(), failed, find))
         else:
             self.requeue(consumer, cursor, find(), failed=failed)
 
@@ -85,7 +81,7 @@ class Returns:
                 self._back(item.consumer, item.cursor, some, item.failed)
                 if sequences:
                     break
-            self.waiting.popleft()  # all of it went back, or its queue was deleted, with all that was in it
+            self._over()  # all of it went back, or its queue was deleted, with all that was in it
         self._left = max(0, left)
 
     def stop(self) -> None:
@@ -93,7 +89,23 @@ class Returns:
         for item in self.waiting:
             if self._catalog.has_cursor(item.cursor):
                 self._back(item.consumer, item.cursor, list(item.remaining()), item.failed)
-        self.waiting.clear()
+        self.forget()
+
+    def forget(self) -> None:
+        """Others have requeued everything."""
+        while self.waiting:
+            self._over()
+
+    def _wait(self, item: Return) -> None:
+        item.cursor.returning += 1
+        self.waiting.append(item)
+
+    def _over(self) -> None:
+        """The first of those that wait does no longer."""
+        cursor = self.waiting.popleft().cursor
+        cursor.returning -= 1
+        if not cursor.returning and self._catalog.has_cursor(cursor):
+            cursor.queue.touch()
 
     def _back(self, consumer: EntryConsumer, cursor: Cursor, sequences: list[int], failed: bool) -> None:
         acquired = cursor.acquired

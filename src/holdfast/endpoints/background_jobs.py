@@ -117,6 +117,11 @@ class BackgroundJobs:
         return bool(own) or self._departures.busy or self._moving.busy
 
     @property
+    def goes_on(self) -> bool:
+        """Whether the next turn has something to do here although a commit is in progress."""
+        return bool(self.returns.waiting) or self.settlements.goes_on
+
+    @property
     def full(self) -> bool:
         """Whether the maximum number of requests waits."""
         return sum(len(purge.told) for purge in self.purges.values()) + self._departures.asked >= ASKED_MAX

@@ -20,6 +20,8 @@ def offers(queue: Queue, resting: Container[object]) -> bool:
 def has_something(cursor: Cursor, consumer: EntryConsumer, *, watermarks: bool) -> bool:
     """Whether a pump could hand `consumer` anything, now or, with `watermarks`, once one is stored; another consumer
     may get it instead."""
+    if cursor.returning:
+        return True
     if cursor.selections is not None and consumer in cursor.selections:
         return cursor.selections.has_something(consumer, watermarks=watermarks)
     if cursor.requeued or cursor.exclusions.aside:
@@ -31,6 +33,8 @@ def has_something(cursor: Cursor, consumer: EntryConsumer, *, watermarks: bool) 
 
 def only_excluded(cursor: Cursor, consumer: EntryConsumer) -> bool:
     """Whether all remaining entries are ones that `consumer` cannot have. If only a pump can tell, it requests one."""
+    if cursor.returning:
+        return False
     if cursor.selections is not None and consumer in cursor.selections:
         if consumer.wants() > 0:
             cursor.queue.touch()

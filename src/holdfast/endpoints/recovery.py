@@ -67,7 +67,7 @@ class ClientRecovery:
     def recover(self) -> None:
         """Links of closed connections end, and hold nothing."""
         self._resume.recover()
-        self._jobs.returns.waiting.clear()
+        self._jobs.returns.forget()
 
     def wake(self) -> None:
         """Consumers take again."""

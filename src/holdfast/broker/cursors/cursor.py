@@ -43,7 +43,7 @@ class Cursor(Holdings):
 
     __slots__ = (
         "aside_full", "attaches", "is_stored", "lease_epoch", "leaving", "mode", "passed", "passed_bytes",
-        "place_kept", "selections", "selections_first",
+        "place_kept", "returning", "selections", "selections_first",
     )  # fmt: skip
 
     def __init__(
@@ -60,6 +60,9 @@ class Cursor(Holdings):
         """Whether the last pump ended because no more entries may be set aside: the entries behind wait for that."""
         self.place_kept = False
         """Whether the last pump ended at an entry for a consumer that is deferred to the next turn, for no other."""
+        self.returning = 0
+        """How many links that ended held entries that are not all back in their places (custody/returns.py). Until they
+        are, nothing is handed out: it would come before them."""
         self.lease_epoch = 0
         self.is_stored = False
         """Of a named cursor: whether a record of it is on disk."""
@@ -145,7 +148,9 @@ class Cursor(Holdings):
 
     @property
     def has_ahead(self) -> bool:
-        """Whether there is anything for `pump` to look at; otherwise it does nothing."""
+        """Whether there is anything for `pump` to look at, and it may; otherwise it does nothing."""
+        if self.returning:
+            return False
         if self.selections is not None and self.selections.has_ahead:
             return True
         return bool(self.unfiltered) and (

@@ -36,8 +36,7 @@ class RemoteSender(ConsumerLink):
         return annotate.for_remote(value, delivery_count, self.parts.clock.steady_ms)
 
     def will_want(self) -> int:
-        """Nothing before all that the last link held is back: it would come behind later ones."""
-        return 0 if self._kept.rests or self.parts.returns.holds(self.cursor) else super().will_want()
+        return 0 if self._kept.rests else super().will_want()
 
     def take_all(self, sequences: Sequence[int], values: Sequence[bytes]) -> int:
         return 0  # each is examined for annotations
