@@ -472,6 +472,24 @@ def failed_commit() -> None:
 
 
 @history
+def replaced_by_what_it_covers() -> None:
+    """A bind that another one has confirmed gets all while its own row takes the place of the other's."""
+    made = world(line("ab"))
+    wide = bound(made, "b", "#")
+    made.commit_s = (0.5, 0.5)
+    first = made.bind("b", T, "y")
+    made.run(0.1)  # while that is being stored, both change
+    later = made.bind("b", T, "x")
+    must(later is not None and later.complete, "what covers a bind does not confirm it")
+    made.unbind(wide)
+    for _ in range(40):
+        made.run(0.1)
+        sent(made, "a")
+    must({row.pattern for row in held(made, "a", "b").rows} == {"x", "y"}, "a has not what took the place", first)
+    ends_well(made)
+
+
+@history
 def withdrawn_while_another_is_bound() -> None:
     """What covers a bind, and is being withdrawn when that comes, does not confirm it."""
     made = world(line("ab"))

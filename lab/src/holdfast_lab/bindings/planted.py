@@ -121,6 +121,12 @@ def _confirmed_by_what_leaves(
     return _SINCE_OF(self, row, self.since.keys(), all_of_them=all_of_them)
 
 
+def _removed_first(self: Own, *told: Any) -> Any:
+    add, remove = _DIFFERENCE(self, *told)
+    return ((), remove) if remove else (add, remove)
+
+
+_DIFFERENCE: Final = Own._difference
 _SINCE_OF: Final = Own.since_of
 _RECORDS: Final = Federation.records
 _NEXT: Final = Serving.next
@@ -157,6 +163,13 @@ RULES: Final[dict[str, Rule]] = {
         "since_of",
         _confirmed_by_what_leaves,
         "withdrawn-while-another-is-bound",
+    ),
+    "removed-last": Rule(
+        "what is not wanted any more is withdrawn after what takes its place is announced",
+        Own,
+        "_difference",
+        _removed_first,
+        "replaced-by-what-it-covers",
     ),
     "current-life": Rule("only answers of the current life count", Standing, "_of", _any_life, "answer-of-an-old-life"),
     "five-seconds": Rule(

@@ -51,16 +51,6 @@ def _not_stored(original: Function) -> Function:
     return before_commit
 
 
-def _removed_first(original: Function) -> Function:
-    """What is not wanted any more is withdrawn before what takes its place is announced."""
-
-    def _difference(self: Any, *told: Any) -> Any:
-        add, remove = original(self, *told)
-        return (frozenset(), remove) if remove else (add, remove)
-
-    return _difference
-
-
 def _untold_beside_many(original: Function) -> Function:
     """A node that passes on what it gets, and wants much itself, is not told which message it is."""
 
@@ -131,18 +121,6 @@ FEDERATION_CANARIES: Final[tuple[Canary, ...]] = (
         target="peering.binding_control:BindingControl.before_commit",
         signature="(self, turn: holdfast.state.turns.Turn) -> None",
         broken=_not_stored,
-        expected="federated-whole",
-    ),
-    Canary(
-        name="federated-removed-first",
-        sentence="A node withdraws what it does not want any more before it announces what took its place.",
-        target="federation.own:Own._difference",
-        signature=(
-            "(self, held: holdfast.federation.sets.Held, now: float, keys_max: int, rows_max: int, bytes_s: "
-            "float) -> tuple[collections.abc.Collection[holdfast.federation.rows.Row], "
-            "collections.abc.Collection[holdfast.federation.rows.Row]]"
-        ),
-        broken=_removed_first,
         expected="federated-whole",
     ),
     Canary(

@@ -359,7 +359,7 @@ QUEUE_CANARIES = (
         target="broker.topic:Topic._finished_between",
         signature="(self, low: int) -> list[tuple[int, int]]",
         broken=_topic_lets_go_early,
-        expected="last copy is gone",
+        expected="is held and no entry",
     ),
     Canary(
         name="topic-matches-nothing",

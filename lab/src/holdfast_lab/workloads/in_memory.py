@@ -79,7 +79,7 @@ class InMemory:
             self.open[number] = None
         while self.open or self.owed:
             sender = await attached(lambda: connection.sender(target, in_doubt_max=self.in_doubt, name=name))
-            life = connection.reconnects
+            life = self._lives(connection)
             try:
                 while (self.open or self.owed) and connection.reconnects == life:
                     await self._send_open(bed, sender, connection, me, random)
