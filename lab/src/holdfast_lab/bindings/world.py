@@ -230,7 +230,7 @@ class World:
                 bind.waiting = answer.waiting
                 for name in answer.confirmed:
                     other = self.sites[name]
-                    if other.store_born + UNNOTICED_S < bind.asked_at:
+                    if other.stores == 1 or other.store_born + UNNOTICED_S < bind.asked_at:
                         bind.confirmed[name] = other.store
                 self.tell(
                     f"confirmed {site.name} {bind.pattern.text} by {len(answer.confirmed)}, "
