@@ -63,6 +63,16 @@ class Together:
                         assert self.nodes[other].receive(name, fields, self.now) is None
                 validate(node)
 
+    def part(self, one: str, other: str) -> None:
+        """The session between two neighbours ends."""
+        self.nodes[one].down(other, self.now)
+        self.nodes[other].down(one, self.now)
+
+    def join(self, one: str, other: str) -> None:
+        """A session between them comes up."""
+        self.nodes[one].up(other, self.now)
+        self.nodes[other].up(one, self.now)
+
     def step(self) -> None:
         """Each node commits once and says all that it has to say, before it hears what others say in this step."""
         said: list[tuple[str, str, Fields]] = []

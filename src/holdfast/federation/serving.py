@@ -71,6 +71,14 @@ class Follower:
     lists_all: bool = False
     """Whether it had room for all names behind it that had changed, when it answered last."""
 
+    def reset(self) -> None:
+        """Only what it reported counts: it may lack anything else that it was sent."""
+        self.sent, self.base, self.compared = self.has, None, None
+
+    def reaches(self, base: Base) -> None:
+        """It has that content, or will have it."""
+        self.sent, self.base, self.compared = base.edition, base, None
+
     @property
     def digest(self) -> int:
         """The digest that is compared at each refresh."""
@@ -143,9 +151,10 @@ class Serving:
             if key not in self.followers and len(self.followers) >= FOLLOWED_MAX:
                 raise Malformed(f"more than {FOLLOWED_MAX} sets followed")
             follower = self.followers.setdefault(key, Follower(has))
-            follower.has = follower.sent = has
-            follower.compared = None
-            follower.base = Base(0, NOTHING, frozenset()) if has == NOTHING else None
+            follower.has = has
+            follower.reset()
+            if has == NOTHING:
+                follower.base = Base(0, NOTHING, frozenset())
             self.pending[key] = self.answered[key] = None
         return list(message.rows)
 
@@ -162,15 +171,13 @@ class Serving:
         follower = self.followers.get(message.key)
         if follower is None:
             return
-        if message.has.stamp < follower.has.stamp:  # its stamp is void: it takes what is here
-            follower.sent, follower.base, follower.compared = message.has, None, None
+        is_void, compared = message.has.stamp < follower.has.stamp, follower.compared
         follower.has, follower.whole = message.has, message.whole
-        if follower.compared is not None and message.has.stamp >= follower.compared.stamp:
-            # It has that form, or another that did not come from here.
-            follower.base = _base(follower.compared) if follower.compared.edition == message.has else None
-            follower.sent, follower.compared = message.has, None
-        if held is not None and held.edition == message.has:
-            follower.base, follower.sent = _base(held), message.has
+        if is_void or (compared is not None and message.has.stamp >= compared.stamp):
+            follower.reset()  # it takes what is here, or has compared to the end, or has what did not come from here
+        for form in (compared, held):
+            if form is not None and form.edition == message.has:
+                follower.reaches(_base(form))
         for name, stamp in message.names:
             if stamp is None:
                 self.named -= follower.names.pop(name, None) is not None
@@ -188,7 +195,7 @@ class Serving:
         """Trusts only what the neighbour has reported: anything else that was sent is sent again."""
         for key, follower in self.followers.items():
             if follower.has != follower.sent or follower.compared is not None:
-                follower.sent, follower.base, follower.compared = follower.has, None, None
+                follower.reset()
                 self.pending[key] = None
 
     def compared(self, key: Key, edition: Edition) -> Held | None:
@@ -224,7 +231,7 @@ class Serving:
         if follower is None or held is None or held.stamp == VOID:
             return None
         if follower.has == held.edition:
-            follower.sent, follower.base, follower.compared = follower.has, _base(held), None
+            follower.reaches(_base(held))
         if follower.has.stamp > held.stamp or follower.sent == held.edition or follower.compared is not None:
             return None
         if follower.base is None and follower.sent.digest == held.digest:
@@ -232,11 +239,11 @@ class Serving:
         if follower.base is not None:
             found = _change(key, follower.base, held)
             if found is not None:
-                change, follower.base = found
-                follower.sent = change.new
+                change, base = found
+                follower.reaches(base)
                 return change
         if len(held.rows) <= PART_ROWS and _fits(held.rows):
-            follower.sent, follower.base = held.edition, _base(held)
+            follower.reaches(_base(held))
             return RowsOf(key, held.edition, "", _ordered(held.rows), held.edges)
         form = follower.compared = cache.form(key, held, follower.has.stamp)
         follower.sent, follower.base = form.edition, None
@@ -246,7 +253,7 @@ class Serving:
         """The set is gone or void: its parts are no longer told."""
         follower = self.followers.get(key)
         if follower is not None and follower.compared is not None:
-            follower.compared, follower.sent = None, follower.has
+            follower.reset()
 
     def was_sent(self, key: Key, held: Held | None) -> bool:
         """Whether the neighbour was sent all of the set."""

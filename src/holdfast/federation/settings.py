@@ -161,6 +161,7 @@ def federates(entries: Iterable[Entry]) -> dict[str, Federate]:
 
 
 KEYS_MAX: Final = 1_000
+"""A node passes it when it makes its bounds, so that the lab can turn it down there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -118,6 +118,9 @@ class Warnings:
         self._streams = streams
         self._of_remotes = of_remotes
         self._own_certificate = own_certificate
+        ordinary = (queue for queue in catalog.queues.values() if queue.kind is QueueKind.ORDINARY)
+        self._within = [queue for queue in ordinary if is_within_topic(queue.name)]
+        """Queues whose name is an address of topics: the store may have some, and no further one is created."""
         self._look_at = clock.now + LOOK_S
         self._since: dict[str, float] = {}
         self._logged_at: dict[str, float] = {}
@@ -187,8 +190,7 @@ class Warnings:
             text = f"{left_out} sets of bindings of federated topics, one for each node and topic, are not taken"
             most = f"{SETS.origins_max:,} of a topic and {FOLLOWED_MAX:,} of a neighbour are the most"
             yield "bindings", f"{text}: {most}; messages do not go to the other nodes; federate fewer topics"
-        ordinary = (queue for queue in self._catalog.queues.values() if queue.kind is QueueKind.ORDINARY)
-        for queue in islice((queue for queue in ordinary if is_within_topic(queue.name)), WITHIN_MAX):
+        for queue in islice(filter(self._catalog.has, self._within), WITHIN_MAX):
             text = f"{_shown(queue.host, f'queue {queue.name!r}')}: its name is an address of topics"
             yield f"within {queue.queue_id}", f"{text}; move its messages to another queue, and delete it"
         yield from self._full()
