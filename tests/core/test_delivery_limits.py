@@ -1,5 +1,6 @@
 """Most deliveries of a queue: what fails too often becomes a dead letter, over crashes too (docs/adr/0066)."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 from holdfast.amqp.wire.extensions import SELECTOR_CODE
 from holdfast.amqp.wire.performatives import Modified, Rejected, Released
 from holdfast.amqp.wire.types import Described, Symbol, Ulong
+from holdfast.broker.stored import records
 from holdfast.custody.dead_lettering import DEAD_DELIVERIES, DEAD_FROM, REASON, DeadLettering
 from holdfast.engine.events import Stopping
 from holdfast.errors import ConfigError
@@ -59,6 +61,12 @@ def stop(rig: Rig, node: Node) -> None:
     rig.run(5)
     assert node.stopped
     node.core = None
+    node.start()
+    rig.settle()
+
+
+def kill(rig: Rig, node: Node) -> None:
+    node.crash()
     node.start()
     rig.settle()
 
@@ -140,6 +148,30 @@ def test_both_count_together_and_a_stop_forgets_nothing() -> None:
     taker.accept(FAILED)
     rig.settle()
     assert dead(rig, node) == [("1", "work", 4)]
+
+
+@pytest.mark.parametrize("options", [{}, selecting("n > 0")], ids=["all", "selected"])
+def test_what_was_released_is_marked_after_a_proper_stop(options: dict[str, Any]) -> None:
+    rig, node, client = limited(3)
+    link = client.sender("work")
+    rig.settle()
+    client.send(link, "1", application_properties={"n": 1})
+    rig.settle()
+    taker = consumer(rig, node, credit=1, **options)
+    taker.accept(Released())
+    rig.settle()
+    taker.close_transport()
+    rig.settle()
+    stop(rig, node)
+    stop(rig, node)  # a life in which it was not shown forgets nothing
+    taker = consumer(rig, node, credit=1, **options)
+    header = taker.messages()[0].header
+    assert header is not None and not header.first_acquirer
+    assert header.delivery_count == 0
+    taker.accept()
+    rig.settle()
+    stop(rig, node)
+    assert not [key for key in rows(node) if key[:1] == records.FAILURES], "its row leaves with it"
 
 
 def test_a_life_in_which_it_was_not_shown_does_not_count() -> None:
@@ -330,20 +362,17 @@ def test_a_bound_that_is_raised_or_made_while_the_queue_is_used() -> None:
     assert done(client, "READ", "queue", "work")["deliveries_max"] is None
 
 
-def test_a_queue_without_the_bound_that_had_one_marks_what_was_shown() -> None:
+@pytest.mark.parametrize("end", [kill, stop])
+def test_a_queue_without_the_bound_that_had_one_marks_what_was_shown(end: Callable[[Rig, Node], None]) -> None:
     rig, node, client = world()
     done(client, "CREATE", "queue", "work", deliveries_max=9)
     fill(rig, client, 3)
     consumer(rig, node, credit=2)
-    node.crash()
-    node.start()
-    rig.settle()
+    end(rig, node)
     client = rig.client(node)
     done(client, "UPDATE", "queue", "work", deliveries_max=None)
     for _ in range(2):
-        node.crash()
-        node.start()
-        rig.settle()
+        end(rig, node)
     taker = consumer(rig, node)
     assert [count > 0 for count in counts(taker)] == [True, True, False]
     assert not [key for key in rows(node) if key[:1] in b"vl"]

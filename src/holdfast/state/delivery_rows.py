@@ -38,7 +38,8 @@ class DeliveryRows:
 
     def begin_life(self, queue: Queue, cursor: Cursor) -> None:
         """Entries up to the cursor's watermark may have been shown in an earlier run of the node. If deliveries are
-        counted, the watermark only covers the new run from now on."""
+        counted, the watermark only covers the new run from now on; if they no longer are, it covers the entries of all
+        rows."""
         batch, watermark = self._work.batch, cursor.watermark
         earlier = self._lives.get((queue.queue_id, cursor.name), ())
         key = ("node", records.lives_key(queue.queue_id, cursor.name))
@@ -51,10 +52,12 @@ class DeliveryRows:
                 batch.puts[key] = records.pack_lives(cursor.lives)
                 queue.begin_watermark(cursor)
         else:
-            cursor.watermark = max(watermark, *earlier, 0)
+            counted = self._failures.get((queue.queue_id, cursor.name), ())
+            cursor.watermark = max(watermark, *earlier, max(counted, default=-1) + 1)
             cursor.lives = (cursor.watermark,) if cursor.watermark else ()
             if earlier:
                 batch.deletes.append(key)
+            if cursor.watermark > watermark or earlier:
                 queue.begin_watermark(cursor)
         cursor.watermark_stored = cursor.watermark
         cursor.shown_below = max(cursor.lives, default=0)
@@ -65,7 +68,7 @@ class DeliveryRows:
         for (queue_id, name), rows in self._failures.items():
             queue = queues.get(queue_id)
             cursor = None if queue is None else queue.named.get(name) if name else queue.shared
-            found = {sequence: count for sequence, (count, _) in rows.items() if count}
+            found = {sequence: count for sequence, (count, marked) in rows.items() if count or not marked}
             if queue is None or cursor is None or not cursor.is_counted:
                 if cursor is not None:
                     cursor.counts |= found

@@ -47,7 +47,7 @@ class DeliveryCounts(dict[int, int]):
             self.changed.add(sequence)
         found = super().pop(sequence, default)
         self.unstored.discard(sequence)
-        if found:
+        if found is not None:
             self.changed.add(sequence)
         return found
 
@@ -63,8 +63,10 @@ class DeliveryCounts(dict[int, int]):
         return bool(fresh)
 
     def unmark(self) -> None:
-        """It is known whether the delivery of this entry failed."""
+        """It is known of each entry that was shown whether its delivery failed. That of a released one did not: its row
+        says that it was shown."""
         self.changed |= self.marked
+        self.changed.update(self)
         self.marked.clear()
         self.marked_stored.clear()
 
@@ -75,6 +77,6 @@ class DeliveryCounts(dict[int, int]):
         self.unstored.difference_update(written)
 
     def row(self, sequence: int) -> tuple[int, bool] | None:
-        """The row for the entry: its count, and whether it is marked; None: no row."""
-        count, marked = self.get(sequence, 0), sequence in self.marked
-        return (count, marked) if count or marked else None
+        """The row for the entry: its count, and whether it is marked; None: no row, it was never shown."""
+        marked = sequence in self.marked
+        return (self.get(sequence, 0), marked) if marked or sequence in self else None
