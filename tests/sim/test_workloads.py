@@ -203,6 +203,16 @@ def test_it_does_what_it_is_for(workload: str, metrics: list[str]) -> None:
     assert all(result.metrics[name] > 0 for name in metrics), result.metrics
 
 
+def test_what_a_transaction_sent_may_end_as_a_dead_letter() -> None:
+    """Where a node on its way takes less than that: it was accepted before."""
+    moves = {"kind": "transact", "node": "jfk", "queue": "back", "address": "flights@lhr", "size": 6_000}
+    here = {**PUBLISH, "address": "back"}
+    plan = Plan(name="t", topology=replace(NODES, takes={"lhr": 1_500}), workloads=(here, moves, CONSUME))
+    result = execute(plan, 1)
+    assert result.ok, result.failure
+    assert result.metrics["transact-2.passed on"] == result.metrics["dead"] == 80, "of two producers"
+
+
 @pytest.mark.parametrize("workload", ["expiring", "by the clock"])
 def test_what_expires_in_a_dark_link_is_excused_and_nothing_else(workload: str) -> None:
     result = ran(workload, "links")
