@@ -18,10 +18,13 @@ from holdfast.amqp.wire.types import Symbol
 from holdfast.core.undo import take_back_gathered
 from holdfast.endpoints.transactions.discharge import Commits, Spread
 from holdfast.endpoints.transactions.work import Transaction
+from holdfast.links import large_receives
 from holdfast.settings.limits import Limits
 from holdfast.settings.queues import QueueConfig
+from holdfast.units import MIB
 from support.one_node import done, fill
 from support.rig import Client, Rig
+from support.standing import core_of
 from support.transactions import (
     FULL,
     ROLLBACK,
@@ -499,6 +502,68 @@ def test_pieces_that_found_no_space_fail_the_transaction() -> None:
     rig.run(2)
     assert condition(controller.commit(mine)) == FULL
     assert quiet(node) and not node.core.blobs.by_number  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("address", ["work", None])
+def test_large_messages_of_a_transaction_do_not_refuse_each_other(
+    address: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each is whole before the next begins, and waits only for commits that have room for its pieces."""
+    monkeypatch.setattr(large_receives, "COMMIT_BYTES", 1)
+    rig, node, client, controller = started(limits=Limits(stream_bytes=10_000, streams_max=1))
+    link = client.sender(address)
+    rig.settle()
+    mine = controller.begin()
+    bodies = [str(number) * 200_000 for number in range(5)]
+    for body in bodies:
+        message = Message(data=[body.encode()], properties=None if address else bound_for("work"))
+        link.send(message.encode(), context=body, state=within(mine))
+    rig.run(2)
+    assert controller.commit(mine) == Accepted()
+    assert node.bodies("work") == bodies and quiet(node) and not node.core.streams  # type: ignore[union-attr]
+
+
+def test_large_messages_of_a_transaction_that_wait_for_the_disk_take_no_place_from_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(large_receives, "COMMIT_BYTES", 0)
+    rig, node, client, controller = started(limits=Limits(stream_bytes=10_000, streams_max=1))
+    other = rig.client(node)
+    link, beside = client.sender("work"), other.sender("work")
+    rig.settle()
+    mine = controller.begin()
+    for _ in range(2):
+        link.send(Message(data=[bytes(200_000)]).encode(), context="whole", state=within(mine))
+    rig.settle()
+    payload = Message(data=[bytes(200_000)]).encode()
+    begun = link.begin(payload[:100_000], len(payload), context="begun")
+    begun.flush(MIB)
+    rig.settle()
+    core = core_of(node)
+    assert [stream.outcome for stream in core.streams] == [None] * 3, "the third has the only place"
+    beside.send(Message(data=[bytes(200_000)]).encode(), context="beside")
+    rig.settle()
+    ((_, refused),) = other.outcomes
+    assert condition(refused) == FULL and "1 large messages are under way" in str(refused)
+    client.close_transport()
+    rig.settle()
+    assert not core.streams and quiet(node)
+
+
+def test_messages_of_a_transaction_that_are_written_early_have_places_though_they_are_whole(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The bound on bytes that wait for the disk bounds how many large ones there are, but not how many small ones."""
+    monkeypatch.setattr(large_receives, "COMMIT_BYTES", 0)
+    rig, node, client, controller = started(limits=Limits(stream_bytes=MIB, streams_max=1, unfinished_bytes_max=1))
+    link = client.sender("work")
+    rig.settle()
+    mine = controller.begin()
+    for _ in range(2):
+        link.send(Message(data=[bytes(200_000)]).encode(), context="small", state=within(mine))
+    rig.settle()
+    assert len(core_of(node).streams) == 1
+    assert condition(controller.commit(mine)) == FULL
 
 
 # ------------------------------------------------------------------------------------------------ many at once

@@ -76,7 +76,7 @@ class Stream:
 
     __slots__ = (
         "_framing", "_split_at", "address", "ahead", "blob", "bringer", "bytes_max", "counted", "expires_at_ms",
-        "fault", "first", "outcome", "receives", "sections", "settled", "state", "whole",
+        "fault", "first", "outcome", "receives", "sections", "settled", "size", "state", "whole",
     )  # fmt: skip
 
     def __init__(self, receives: "LargeReceives", bringer: Bringer, part: DeliveryPart, blob: Blob) -> None:
@@ -87,6 +87,8 @@ class Stream:
         self.bytes_max = receives.bytes_most()
         """A larger message is refused, however much room there is."""
         self.settled = False
+        self.size = 0
+        """The bytes of it that have arrived, with all its sections."""
         self.whole = False
         self.state: TransactionalState | None = None
         """The state of the transaction that contains it."""
@@ -111,6 +113,7 @@ class Stream:
 
     def add(self, part: DeliveryPart) -> None:
         """Adds the next part."""
+        self.size += len(part.payload)
         if part.last:
             self.settled = part.settled
             self.whole = True
@@ -209,6 +212,14 @@ class Stream:
         return at
 
     @property
+    def has_place(self) -> bool:
+        """Whether it has one of the `streams_max` places. A transaction's message that is whole has none: it waits for
+        the disk alone, never for room in a queue, and the next one of its transaction must not be refused meanwhile.
+        `Pressure` bounds the bytes of such messages. Small ones that were written early keep their places, because a
+        bound in bytes does not bound their number."""
+        return not self.whole or self.state is None or self.size <= self.receives.stream_bytes
+
+    @property
     def ready(self) -> bool:
         """Whether all of it is on disk or in the turn's batch, and its entry may follow."""
         return self.whole and not self.ahead and self.outcome is None
@@ -259,6 +270,7 @@ class LargeReceives:
         streams: dict[Stream, None],
     ) -> None:
         self._limits = limits
+        self.stream_bytes = limits.stream_bytes
         self._store = store
         self.room = room
         self.turns = turns
@@ -301,20 +313,29 @@ class LargeReceives:
     def _left_bytes(self) -> int:
         return min(LEFT_BYTES, self._store.room_bytes_most() // LEFT_SHARE)
 
+    @property
+    def under_way(self) -> int:
+        """How many messages have one of the `streams_max` places."""
+        return sum(stream.has_place for stream in self.streams)
+
     def may_begin(self, peer: Peer) -> bool:
         """Whether one more large message from that connection may begin. The last share of the maximum is for
         connections without one, so that messages that wait at one full queue do not block other connections."""
         most, streams = self._limits.streams_max, self.streams
-        if len(streams) < most - most // RESERVED_SHARE:
+        shared = most - most // RESERVED_SHARE
+        if len(streams) < shared:
             return True
-        return len(streams) < most and all(stream.bringer.peer is not peer for stream in streams)
+        count = self.under_way
+        if count < shared:
+            return True
+        return count < most and not any(stream.has_place and stream.bringer.peer is peer for stream in streams)
 
     def begin(self, bringer: Bringer, part: DeliveryPart) -> Stream:
         """Creates the stream that begins with that part, which the caller adds."""
         stream = Stream(self, bringer, part, self.blobs.new())
         if not self.may_begin(bringer.peer):
             self._incidents.large_refused()
-            text = f"{len(self.streams)} large messages are under way here; try again later"
+            text = f"{self.under_way} large messages are under way here; try again later"
             stream.fail(conditions.RESOURCE_LIMIT_EXCEEDED, text, later=True)
         else:
             self.streams[stream] = None

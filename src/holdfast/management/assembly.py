@@ -58,7 +58,7 @@ class Administration:
             config.name, clock, parts.log, catalog=catalog, disk=parts.disk, descriptors=parts.descriptors,
             incidents=parts.incidents, neighbours=neighbours, routing=parts.routing, stores=parts.store_names,
             destination=parts.destination, forwarding=parts.forwarding, departures=parts.departures,
-            bindings=parts.bindings, streams=parts.streams, of_remotes=remotes.conditions,
+            bindings=parts.bindings, large_receives=parts.large_receives, of_remotes=remotes.conditions,
             own_certificate=self.own_certificate, has_topology=config.topology is not None,
         )  # fmt: skip
         self.meter = _meter(parts)

@@ -26,7 +26,8 @@ class Limits:
     """A larger delivery is written in pieces as it arrives, and is never whole in memory."""
     streams_max: int = 256
     """Deliveries larger than `stream_bytes` that arrive or wait for room at the same time; the last quarter is for
-    connections that have none. A further one from a client is rejected, one from a neighbour released."""
+    connections that have none. A further one from a client is rejected, one from a neighbour released. One of a
+    transaction counts until it has arrived."""
     connection_unstored_bytes_max: int = 8 * MIB
     """Bytes that were read from one connection and not committed yet. At this limit the node stops reading from it
     until a commit is done."""

@@ -29,7 +29,7 @@ from holdfast.engine.log import Log
 from holdfast.engine.outbox import Outbox
 from holdfast.links.containment import Containment
 from holdfast.links.disk import Disk
-from holdfast.links.large_receives import Stream
+from holdfast.links.large_receives import LargeReceives
 from holdfast.management.status.descriptors import Descriptors
 from holdfast.management.status.turn_times import TurnTimes
 from holdfast.management.triggers import Triggers
@@ -57,8 +57,8 @@ from holdfast.state.turns import Turns
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManagedParts:
-    """`streams`: large messages that are arriving. `delete_queue`: deletes a queue that no link uses, with everything
-    that is kept for it. `resident_bytes`: the process's memory, as last measured by the driver."""
+    """`delete_queue`: deletes a queue that no link uses, with everything that is kept for it. `resident_bytes`: the
+    process's memory, as last measured by the driver."""
 
     config: NodeConfig
     store: Tables
@@ -79,7 +79,7 @@ class ManagedParts:
     turn_times: TurnTimes
     descriptors: Descriptors
     incidents: Incidents
-    streams: Mapping[Stream, None]
+    large_receives: LargeReceives
     duplicates: Duplicates
     losses: Losses
     identities: Identities

@@ -84,10 +84,10 @@ class NodeStatus:
         tells("unroutable", lambda: _counts(refused=forwarding.refused, dead_lettered=dead_lettering.unroutable))
         tells("disk", parts.disk.status)
         tells("descriptors", parts.descriptors.status)
-        streams_max = parts.config.limits.streams_max
+        streams_max, large = parts.config.limits.streams_max, parts.large_receives
         tells(
             "large_messages",
-            lambda: _counts(under_way=len(parts.streams), max=streams_max, refused=parts.incidents.large_refused_total),
+            lambda: _counts(under_way=large.under_way, max=streams_max, refused=parts.incidents.large_refused_total),
         )
         tells_host("dead_letters", parts.dead_letters.status)
         if parts.config.vhosts:

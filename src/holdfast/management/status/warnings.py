@@ -6,7 +6,7 @@ tried. A condition is logged when it was there in two checks in a row, and again
 line says what is wrong and what to do about it.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sized
+from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from typing import Final
 
@@ -23,6 +23,7 @@ from holdfast.engine.log import Log
 from holdfast.federation.messages import FOLLOWED_MAX
 from holdfast.federation.settings import Bounds
 from holdfast.links.disk import ADVICE, Disk
+from holdfast.links.large_receives import LargeReceives
 from holdfast.management.status.descriptors import Descriptors
 from holdfast.management.status.own_certificate import OwnCertificate
 from holdfast.peering.binding_control import BindingControl
@@ -92,13 +93,12 @@ class Warnings:
         forwarding: Forwarding,
         departures: Departures,
         bindings: BindingControl,
-        streams: Sized,
+        large_receives: LargeReceives,
         of_remotes: Callable[[], Iterator[Condition]],
         own_certificate: OwnCertificate,
         has_topology: bool,
     ) -> None:
-        """`streams`: large messages that are on their way in. `of_remotes`: the conditions of remotes. `has_topology`:
-        whether a file says which links there are."""
+        """`of_remotes`: the conditions of remotes. `has_topology`: whether a file says which links there are."""
         self._has_topology = has_topology
         self._node = node
         self._clock = clock
@@ -115,7 +115,7 @@ class Warnings:
         self._forwarding = forwarding
         self._departures = departures
         self._bindings = bindings
-        self._streams = streams
+        self._large_receives = large_receives
         self._of_remotes = of_remotes
         self._own_certificate = own_certificate
         ordinary = (queue for queue in catalog.queues.values() if queue.kind is QueueKind.ORDINARY)
@@ -177,7 +177,7 @@ class Warnings:
             advice = f"consume messages, give the store more space ({self._disk.bounded_by()}), or raise streams_max"
             yield f"room {name} {destination}", f"neighbour {name}: {text}: {advice}"
         if self._incidents.large_was_refused:
-            text = f"large messages are refused: {len(self._streams)} are on their way in or wait for room"
+            text = f"large messages are refused: {self._large_receives.under_way} are on their way in or wait for room"
             yield "large", f"{text}: consume what waits at full queues, or raise streams_max"
         for (topic, name), fault in islice(self._bindings.made.left_out.items(), LEFT_OUT_MAX):
             text = f"federation {topic}@{name}, which a request created, does not apply: {fault}"
