@@ -15,7 +15,9 @@ from holdfast_lab.plan.faults import KINDS, Fault
 from holdfast_lab.plan.networks import LinkShape
 from holdfast_lab.plan.plan import from_json
 from holdfast_lab.plan.shapes import SHAPES
+from holdfast_lab.runs.swarm import draw_plan
 from holdfast_lab.workloads import KINDS as WORKLOADS
+from support import today
 
 ROOT = Path(__file__).parent.parent.parent
 MANUAL = (ROOT / "docs" / "simulator.md").read_text(encoding="utf-8")
@@ -315,6 +317,14 @@ def test_a_plan_file_is_exact(tmp_path: Path) -> None:
     assert scenario_file.read_plan_file(path) == scenario_file.PlanFile(plan, None)
     path.write_text(json.dumps({"seed": 9, "depth": "frames", "plan": json.loads(plan.to_json())}))  # as once written
     assert scenario_file.read_plan_file(path) == scenario_file.PlanFile(plan, 9)
+
+
+@pytest.mark.parametrize("seed", [6, *today.some(range(7, 400), 8)])  # 6 sends to a remote
+def test_a_plan_that_the_swarm_draws_is_read_back(seed: int, tmp_path: Path) -> None:
+    plan = draw_plan(seed)
+    path = tmp_path / "plan.json"
+    path.write_text(scenario_file.plan_file_text(plan, seed))
+    assert scenario_file.read_plan_file(path) == scenario_file.PlanFile(plan, seed)
 
 
 @pytest.mark.parametrize(

@@ -307,7 +307,7 @@ def _topology(told: Table, seed: int) -> Topology:
     return topology
 
 
-def _workload(told: Table, where: str, nodes: tuple[str, ...]) -> Table:
+def _workload(told: Table, where: str, topology: Topology) -> Table:
     kind = WORKLOAD_KINDS.get(str(told.get("kind")))
     if kind is None:
         known = ", ".join(sorted(WORKLOAD_KINDS))
@@ -315,10 +315,11 @@ def _workload(told: Table, where: str, nodes: tuple[str, ...]) -> Table:
     checks, required = _checks_of(kind)
     taken = _take(told, where, {"kind": _text, **checks}, required)
     if "node" in taken:
-        _node(taken["node"], nodes, f"{where} node")
+        _node(taken["node"], topology.nodes, f"{where} node")
     address = taken.get("address")
     if isinstance(address, str) and "@" in address:
-        _node(address.rpartition("@")[2], nodes, f"{where} address")
+        remotes = (broker.name for broker in topology.brokers.get(taken.get("node", ""), ()))
+        _node(address.rpartition("@")[2], (*topology.nodes, *remotes), f"{where} address")
     make_workload(taken, where)
     return taken
 
@@ -387,8 +388,7 @@ def parse(text: str, name: str, seed: int = 1) -> Plan:
         if "draw" in told:
             faults += _drawn(told["draw"], topology, run["safety_s"], seed)
         workloads = tuple(
-            _workload(workload, f"[[workload]] {index}", topology.nodes)
-            for index, workload in enumerate(told["workload"], 1)
+            _workload(workload, f"[[workload]] {index}", topology) for index, workload in enumerate(told["workload"], 1)
         )
         drift = _number(-0.1, 0.1, "how much faster the clock runs, as a fraction")
         drifts = _take(told.get("clocks", {}), "[clocks]", dict.fromkeys(topology.nodes, drift))
@@ -471,7 +471,7 @@ def read_plan_file(path: Path) -> PlanFile:
         for index, fault in enumerate(plan.faults, 1):
             _place(fault, f"fault {index}", plan.topology)
         for index, workload in enumerate(plan.workloads, 1):
-            _workload(workload, f"workload {index}", plan.topology.nodes)
+            _workload(workload, f"workload {index}", plan.topology)
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
     return PlanFile(plan, seed)
