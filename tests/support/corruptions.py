@@ -59,6 +59,12 @@ def _(s: Any) -> None:
 one_more("peers: {}: connections", serving, lambda s: s.peer.use, "connections")
 one_more("peers: {}: links", serving, lambda s: s.peer.use, "links")
 one_more("peers: {}: unsettled bytes", serving, lambda s: s.peer.use, "unsettled_bytes")
+one_more("peers: {}: consumers in order, and those that wait", serving, lambda s: s.peer.use, "in_order")
+
+
+@breaks("peers: {}: its consumers wait, though there is room", serving)
+def _(s: Any) -> None:
+    s.peer.use.blocked_consumers[s.links["r9"]] = None
 
 
 # --------------------------------------------------------------------------------------------------------- links

@@ -36,6 +36,7 @@ def offer(core: Parts, extent: Extent = None) -> None:
     if core.users.waking:
         core.users.wake()
     work = core.work
+    left: dict[Queue, None] = {}
     if work.halted:
         for account in [account for account in work.halted if account.room]:
             for queue in work.halted.pop(account):
@@ -58,12 +59,14 @@ def offer(core: Parts, extent: Extent = None) -> None:
                 )
                 turn, before = core.turns.gathered, core.turns.gathered.extent()
         if busy:
-            work.dirty_queues = busy | work.dirty_queues
+            left, work.dirty_queues = busy, busy | work.dirty_queues
         for receiver in list(core.links.parked_receivers):
             if receiver.parked:
                 core.links.refills[receiver] = None
             else:
                 del core.links.parked_receivers[receiver]
+    if core.users.waking:
+        core.users.offered(left)
     if core.work.overfull:
         containment.run(core.subscription_ends, core.subscription_ends.step)
         containment.run(core.overflow, core.overflow.step)

@@ -59,7 +59,11 @@ def wanted(core: Parts) -> float:
             return now
         if core.retire_at is not None and core.retire_at < first:
             first = core.retire_at
-    elif (core.work.dirty_queues and _goes_on(core)) or (core.jobs.goes_on and core.jobs not in resting):
+    elif (
+        core.users.waking
+        or (core.work.dirty_queues and _goes_on(core))
+        or (core.jobs.goes_on and core.jobs not in resting)
+    ):
         return now
     at = core.deadlines.soonest(now)
     if at is not None and at < first:

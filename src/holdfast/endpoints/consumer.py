@@ -140,13 +140,19 @@ class ConsumerLink(Offered):
         return self.parts.config.limits.too_large_links_max
 
     def _waits_for_its_user(self) -> bool:
-        """Whether its user holds as many unsettled messages as allowed, or too many rejected ones wait; it is offered
-        messages again once there is room."""
+        """Whether its user holds as many unsettled messages as allowed, or too many rejected ones wait, or it is the
+        turn of the user's other consumers; it is offered messages again once there is room, and its turn has come."""
         use = self.use
-        if use is None or self.presettled or (use.unsettled_bytes < use.unsettled_bytes_max and not use.crowded):
+        if use is None or self.presettled:
             return False
-        use.blocked_consumers[self] = None
-        return True
+        if use.unsettled_bytes < use.unsettled_bytes_max and not (use.crowded or use.in_order or use.next_consumers):
+            return False  # as `blocks` would say
+        return use.blocks(self)
+
+    @property
+    def _has_no_room(self) -> bool:
+        """Whether its user's bound is met. While it is only the turn of others, its own is near."""
+        return self.use is not None and not self.presettled and self.use.is_full
 
     def count_held(self, size: int) -> None:
         if not self.presettled:
@@ -247,7 +253,7 @@ class ConsumerLink(Offered):
             return False
         if not self.selects and self._waits_behind_another():
             return False
-        if self.held + self.settling >= own.config.limits.unsettled_max or self._waits_for_its_user():
+        if self.held + self.settling >= own.config.limits.unsettled_max or self._has_no_room:
             return False
         return not own.settlements.is_crowded(self) and has_something(cursor, self, watermarks=not own.disk.stalled)
 
@@ -267,6 +273,8 @@ class ConsumerLink(Offered):
     def handed(self, size: int) -> None:
         super().handed(size)
         self.turns_waited = 0
+        if self.use is not None and self.use.next_consumers:
+            self.use.had_its_turn(self)
         if self.stopped:
             self.parts.too_large.goes_on(self)
 
@@ -397,4 +405,4 @@ class ConsumerLink(Offered):
         self._settled(self.held_bytes)
         self.parts.too_large.goes_on(self)
         if self.use is not None:
-            self.use.blocked_consumers.pop(self, None)
+            self.use.leave(self)

@@ -6,9 +6,10 @@ names are those of the configuration, so their number is bounded.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Any, Final
 
+from holdfast.broker.entries.entry_log import EntryLog
 from holdfast.broker.entries.host_names import DEFAULT_HOST, HostedName, hosted, read_key, shown
 from holdfast.engine.clock import Clock
 from holdfast.peers.connections import Connections
@@ -36,7 +37,7 @@ class Users:
         self._connections = connections
         now = clock.now
         self.waking: dict[Use, None] = {}
-        """Users with room again and blocked consumers."""
+        """Users with room and blocked consumers."""
         self._limits = config.limits
         self._configured = {user.key for user in config.users}
         limits, waking = config.limits, self.waking
@@ -56,7 +57,7 @@ class Users:
         self._unsettled: list[Callable[[], Iterable[tuple[Use | None, int]]]] = []
         links.wait_in("requests of users", lambda: self.waiting)
         links.wait_in("requests granted", lambda: self.granted)
-        links.serve_in("blocked consumers", lambda: [link for use in self.all() for link in use.blocked_consumers])
+        links.serve_in("blocked consumers", lambda: [link for use in self.all() for link in use.waiting_consumers])
 
     def know(self, names: Iterable[HostedName]) -> None:
         """Sets the users of the file of users; a removed one is counted as long as it has connections."""
@@ -175,6 +176,11 @@ class Users:
         """Called once a turn: wakes consumers whose user has room again, a bounded number for each user."""
         for use in list(self.waking):
             use.wake()
+
+    def offered(self, left: Container[EntryLog]) -> None:
+        """Called after `wake`, when queues were offered, except those that are `left` for the next turn."""
+        for use in list(self.waking):
+            use.offered(left)
 
     # ------------------------------------------------------------------------------------------------ requests
 

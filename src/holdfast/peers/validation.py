@@ -47,7 +47,8 @@ def guard(guard: Guard, refusals: Refusals, connections: Connections) -> None:
 
 
 def users(users: Users, connections: Connections) -> None:
-    """The counts of each user match its connections and consumers, including suspended ones."""
+    """The counts of each user match its connections and consumers, including suspended ones, and its consumers wait
+    for nothing that will not come."""
     unsettled = users.unsettled()
     for use in users.all():
         mine = [peer for peer in connections.values() if peer.use is use]
@@ -56,3 +57,8 @@ def users(users: Users, connections: Connections) -> None:
         must(use.links == total, f"{use.name}: links", use.links, total)
         held = unsettled[use]
         must(use.unsettled_bytes == held, f"{use.name}: unsettled bytes", use.unsettled_bytes, held)
+        waiting = use.waiting_consumers
+        woken = use.is_full or use in users.waking or not waiting
+        must(woken, f"{use.name}: its consumers wait, though there is room", len(waiting))
+        blocked = len(use.blocked_consumers)
+        must(use.in_order <= blocked, f"{use.name}: consumers in order, and those that wait", use.in_order, blocked)

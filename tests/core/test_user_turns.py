@@ -1,0 +1,254 @@
+"""In which order the consumers of one user get messages while the user's bound is met (peers/use.py)."""
+
+import pytest
+
+from holdfast.amqp.connection import Receiver
+from holdfast.amqp.wire.performatives import Accepted, Modified, Rejected, Released
+from holdfast.broker.cursors import priorities, runs, selections
+from holdfast.settings.limits import Limits
+from holdfast.settings.queues import QueueConfig
+from holdfast.units import KIB
+from support.rig import Client, Node, Rig
+from support.selecting import OTHERS, THIRDS, consume, fill
+
+LIMITS = Limits(user_unsettled_bytes_max=2 * KIB)
+"""Two messages of `put`. All clients here have no name, so that they are one user."""
+
+IN_MEMORY = tuple(QueueConfig(name=name, durable=False) for name in "abcdxyz")
+"""Queues whose messages wait for no watermark."""
+
+
+@pytest.fixture
+def rig(monkeypatch: pytest.MonkeyPatch) -> Rig:
+    """Messages are handed out one by one, because a run may exceed the bound."""
+    for module in (runs, selections, priorities):
+        monkeypatch.setattr(module, "RUN_COUNT", 1)
+    return Rig()
+
+
+def hub(rig: Rig) -> Node:
+    node = rig.node("hub", limits=LIMITS, queues=IN_MEMORY)
+    node.unwatched.update(queue.name for queue in IN_MEMORY)  # what it accepts there is on no disk
+    return node
+
+
+def put(rig: Rig, node: Node, queue: str, *names: str, size: int = KIB) -> None:
+    client = rig.client(node)
+    link = client.sender(queue)
+    rig.settle()
+    for name in names:
+        client.send(link, name.ljust(size))
+    rig.settle()
+    client.close_transport()
+    rig.settle()
+
+
+def greedy(rig: Rig, node: Node, credit: int = 1000, queue: str = "busy") -> tuple[Client, Receiver]:
+    """A consumer that holds as much as its user may, of a queue that has more."""
+    put(rig, node, queue, *[str(number) for number in range(20)])
+    client = rig.client(node)
+    link = client.receiver(queue, credit=credit)
+    rig.settle()
+    assert len(client.deliveries) == 2
+    return client, link
+
+
+def receiving(rig: Rig, node: Node, *queues: str) -> Client:
+    """A client that consumes from each of these queues."""
+    client = rig.client(node)
+    for queue in queues:
+        client.receiver(queue)
+    rig.settle()
+    return client
+
+
+def put_each(rig: Rig, node: Node, *queues: str, size: int = KIB) -> None:
+    """A message in each of these queues, with its name, one after the other."""
+    for queue in queues:
+        put(rig, node, queue, queue, size=size)
+
+
+def came(client: Client) -> list[str]:
+    return [body.strip() for body in client.bodies()]
+
+
+def is_over(node: Node) -> bool:
+    """Whether nobody is woken any more, and it is nobody's turn."""
+    assert node.core is not None
+    users = node.core.users
+    return not users.waking and not users.anonymous.next_consumers
+
+
+@pytest.mark.parametrize("durable", [False, True])
+@pytest.mark.parametrize("outcome", [Accepted(), Released(), Rejected(), Modified(delivery_failed=True)])
+def test_who_settles_gets_more_after_those_who_have_waited_longer(rig: Rig, outcome: object, durable: bool) -> None:
+    """Its own queue is looked at first: what it released is there again, and there is more behind what it accepted. A
+    durable queue must first store that its message is shown, and others get something meanwhile."""
+    node = hub(rig)
+    names = ["one", "two", "three"] if durable else ["a", "b", "c"]
+    other = receiving(rig, node, *names)
+    client, _ = greedy(rig, node)
+    put_each(rig, node, *names)
+    got: list[str] = []
+    for _ in range(8 if durable else 4):
+        client.accept(outcome, count=1)
+        rig.run(1)
+        got += came(other)
+        other.accept()
+        rig.run(1)
+    assert sorted(got) == sorted(names) and len(client.deliveries) == 2 and is_over(node)
+
+
+def test_who_asks_for_more_as_it_settles_gets_it_after_those_who_have_waited_longer(rig: Rig) -> None:
+    """It did not wait itself when the room came back."""
+    node = hub(rig)
+    other = receiving(rig, node, "a")
+    client, link = greedy(rig, node, credit=2)
+    put(rig, node, "a", "a")
+    client.accept()
+    link.grant(2)
+    rig.run(1)
+    assert came(other) == ["a"] and len(client.deliveries) == 1
+
+
+@pytest.mark.parametrize("priorities", [False, True])
+def test_consumers_with_selectors_of_one_queue_have_their_turns(rig: Rig, priorities: bool) -> None:
+    """Those that have one of the selectors are not always first."""
+    node = rig.node("hub", limits=LIMITS, queues=(QueueConfig(name="work", priorities=priorities),))
+    fill(rig, node, 18, size=2 * KIB)
+    client = rig.client(node)
+    links = [consume(rig, client, OTHERS), consume(rig, client, THIRDS)]
+    got: list[str] = []
+    for _ in range(10):
+        got += [item.link.name for item in client.deliveries]
+        client.accept()
+        rig.run(1)
+    assert all(got.count(link.name) >= 4 for link in links)
+
+
+@pytest.mark.parametrize("woken", [1, 2, 1000])
+def test_each_of_many_has_its_turn_however_few_are_woken_at_once(
+    rig: Rig, woken: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also those that are behind others which want nothing any more."""
+    monkeypatch.setattr("holdfast.peers.use.LINKS_WOKEN", woken)
+    node = hub(rig)
+    purged, other = receiving(rig, node, "x", "y", "z"), receiving(rig, node, "a", "b", "c", "d")
+    client, _ = greedy(rig, node)
+    put_each(rig, node, "x", "a", "y", "b", "z", "c", "d")
+    for queue in "xyz":
+        assert rig.client(node).manage("PURGE", "queue", queue)[0] == 200
+    got: list[str] = []
+    for _ in range(4):
+        client.accept(Released())
+        rig.run(1)
+        got += came(other)
+        other.accept()
+        rig.run(1)
+    assert got == ["a", "b", "c", "d"] and not purged.deliveries and len(client.deliveries) == 2 and is_over(node)
+
+
+@pytest.mark.parametrize("woken", [1, 1000])
+def test_those_who_can_have_nothing_of_their_queue_do_not_wake_one_another(
+    rig: Rig, woken: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is room, and they have credit: their turns end, and the node waits."""
+    monkeypatch.setattr("holdfast.peers.use.LINKS_WOKEN", woken)
+    node = hub(rig)
+    others = [rig.client(node) for _ in range(3)]
+    for other in others:
+        other.receiver("unwanted")
+    put(rig, node, "unwanted", "unwanted")
+    for _ in others:
+        for other in others:
+            other.accept(Modified(undeliverable_here=True))
+            rig.settle()
+    client, _ = greedy(rig, node)
+    put(rig, node, "unwanted", "large", size=3 * KIB)
+    for _ in range(20):
+        for each in (client, *others):
+            each.accept(Modified(undeliverable_here=True) if each in others else None)
+            rig.settle()
+    assert node.queue("unwanted").messages == 2 and node.queue("busy").messages == 0
+    assert is_over(node) and node.core is not None and node.core.next_deadline() != rig.now
+
+
+def test_all_that_waited_come_first_however_few_are_woken_at_once(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also before one whose queue is looked at in the same turn, after those that were woken."""
+    monkeypatch.setattr("holdfast.peers.use.LINKS_WOKEN", 1)
+    node = hub(rig)
+    client, busy = greedy(rig, node, credit=2)
+    link, other = client.receiver("a"), receiving(rig, node, "b")
+    rig.settle()
+    put_each(rig, node, "a", "b")
+    link.grant(1)
+    client.accept()
+    busy.grant(2)
+    rig.run(1)
+    assert came(other) == ["b"] and came(client) == ["a"]
+
+
+def test_who_is_not_reached_in_a_turn_of_the_node_keeps_its_turn(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Although the queue of the one that settles is before its own also in the next turn."""
+    node = hub(rig)
+    other = receiving(rig, node, "b")
+    client, busy = greedy(rig, node, credit=2)
+    busy_queue, queue = node.queue("busy"), node.queue("b")
+    put_each(rig, node, "b")
+    presettled = client.receiver("a", credit=0, snd_settle_mode=1)
+    rig.settle()
+    put(rig, node, "a", *[str(number) for number in range(5)], size=1)
+    assert node.core is not None
+    node.core.memory.offered_count_max = 2
+    presettled.grant(2)
+    client.accept()
+    busy.grant(2)
+    rig.run(1)
+    assert came(other) == ["b"] and queue.messages == 1 and busy_queue.messages == 18
+    assert len([body for body in came(client) if len(body) == 1]) == 3
+
+
+def test_what_is_left_when_others_had_their_turn_is_handed_out_while_a_commit_lasts(rig: Rig) -> None:
+    node = hub(rig)
+    other = receiving(rig, node, "a")
+    client, link = greedy(rig, node, credit=2, queue="d")
+    put_each(rig, node, "a")
+    producer = rig.client(node)
+    sender = producer.sender("durable")
+    rig.settle()
+    node.hold_commits = True
+    producer.send(sender, "waits")
+    rig.settle()
+    client.accept()
+    link.grant(2)
+    rig.settle()
+    assert node.pending is not None and came(other) == ["a"] and len(client.deliveries) == 1
+
+
+def test_a_drain_waits_while_it_is_the_turn_of_others(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is room for what it asks for once they had theirs, so it is not told that there is nothing."""
+    monkeypatch.setattr("holdfast.peers.use.LINKS_WOKEN", 1)
+    node = hub(rig)
+    other = receiving(rig, node, "a", "b", "c")
+    client, link = greedy(rig, node, credit=2)
+    put_each(rig, node, "a", "b", "c", size=1)
+    client.accept()
+    link.grant(1, drain=True)
+    rig.run(1)
+    assert came(other) == ["a", "b", "c"] and len(client.deliveries) == 1 and link.credit == 0
+
+
+def test_nobody_waits_for_the_turn_of_a_consumer_that_is_gone(rig: Rig) -> None:
+    node = hub(rig)
+    large, other = receiving(rig, node, "a"), receiving(rig, node, "b")
+    client, _ = greedy(rig, node)
+    put_each(rig, node, "a", "b", size=3 * KIB)
+    client.accept()
+    rig.run(1)
+    assert came(large) == ["a"] and not other.deliveries and not is_over(node)
+    other.close_transport()
+    rig.settle()
+    assert is_over(node)
+    large.accept()
+    rig.run(1)
+    assert len(client.deliveries) == 2 and is_over(node)
