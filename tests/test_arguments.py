@@ -109,7 +109,7 @@ def told(line: str, capsys: pytest.CaptureFixture[str]) -> str:
     return said
 
 
-PATH = re.compile(r"(FILE|DIR|DIRECTORY|PATH|DEVICE|REQUEST|CONFIG)(\.[a-z]+)?")
+PATH = re.compile(r"(FILE|DIR|DIRECTORY|PATH|DEVICE|REQUEST|CONFIG|JOB|TABLE|TO|FROM)(\.[a-z]+)?")
 
 
 def arguments_of(parser: argparse.ArgumentParser) -> Iterator[tuple[str, argparse.Action]]:
@@ -137,6 +137,8 @@ def test_each_argument_that_is_a_path_has_the_type_of_paths(verb: str, action: a
         (["node", ""], "holdfast node: invalid value '' for CONFIG.toml; expected a path"),
         (["store", "check", ""], "holdfast store check: invalid value '' for DIR; expected a path"),
         (["receive", "q", "--to", ""], "holdfast receive: invalid value '' for --to; expected a path"),
+        (["store", "restore", "", "x"], "holdfast store restore: invalid value '' for FROM; expected a path"),
+        (["pipeline", "compact", ""], "holdfast pipeline compact: invalid value '' for TABLE; expected a path"),
     ],
 )
 def test_an_empty_path_is_refused(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -73,7 +73,7 @@ def add_pipeline(verbs: "Verbs[argparse.ArgumentParser]") -> None:
         "runs the job that a file describes: queues into a table or into other queues, each message once",
         "holdfast pipeline run job.toml --available-now",
     )
-    parser.add_argument("file", type=some_text, metavar="JOB.toml", help="the job (docs/spark.md)")
+    parser.add_argument("file", type=some_path, metavar="JOB.toml", help="the job (docs/spark.md)")
     parser.add_argument(
         "--available-now",
         action="store_true",
@@ -88,7 +88,7 @@ def add_pipeline(verbs: "Verbs[argparse.ArgumentParser]") -> None:
         "makes large files out of the small ones of a table that a query wrote; the query may go on",
         "holdfast pipeline compact ./table",
     )
-    parser.add_argument("table", type=some_text, metavar="TABLE", help="the table's directory")
+    parser.add_argument("table", type=some_path, metavar="TABLE", help="the table's directory")
     parser.add_argument(
         "--file-mib",
         type=COUNT,

@@ -79,7 +79,9 @@ def add_store(verbs: "Verbs[argparse.ArgumentParser]") -> None:
         "holdfast store backup /var/lib/holdfast /backup/monday",
     )
     parser.add_argument("data", type=some_path, metavar="DIR", help="the store's directory")
-    parser.add_argument("to", metavar="TO", help="the directory of the backup, which must not exist yet")
+    parser.add_argument(
+        "to", type=some_path, metavar="TO", help="the directory of the backup, which must not exist yet"
+    )
     _store_options(parser)
     parser = add_verb(
         actions,
@@ -87,7 +89,7 @@ def add_store(verbs: "Verbs[argparse.ArgumentParser]") -> None:
         "creates a new store, with a new UUID, from a backup",
         "holdfast store restore /backup/monday /var/lib/holdfast",
     )
-    parser.add_argument("source", metavar="FROM", help="a backup, or a stopped node's store")
+    parser.add_argument("source", type=some_path, metavar="FROM", help="a backup, or a stopped node's store")
     parser.add_argument(
         "data", type=some_path, metavar="DIR", help="the directory of the new store, which must not hold one yet"
     )
