@@ -148,7 +148,7 @@ def test_the_bound_and_one_past_it() -> None:
     assert [send(rig, client, str(number), delay=1_000) for number in range(2)] == [Accepted()] * 2
     refused = send(rig, client, "more", delay=1_000)
     assert isinstance(refused, Rejected) and refused.error is not None
-    assert "2 messages are delayed, the most there may be" in refused.error.text
+    assert "2 messages are delayed, the most there may be (delayed_max)" in refused.error.text
     assert send(rig, client, "now") == Accepted()
     rig.run(2)
     assert send(rig, client, "again", delay=1_000) == Accepted()

@@ -1,6 +1,8 @@
 """Which values a limit may have, and that what is told at one names its key."""
 
 import ast
+import re
+from collections import defaultdict
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -15,18 +17,49 @@ from support.rig import Rig
 
 KEYS = {field.name for field in fields(Limits)}
 
+EXCEPT = {"disk.py, tick: commit_stall_s": "a warning about the disk, not a bound that somebody meets"}
+"""Functions that may leave out a key, and why."""
+
 
 def unnamed(path: Path) -> set[str]:
-    """Limits of which a function of that module puts the value into a text, and the key into none."""
+    """Limits of which a function of that module puts the value, or what it compares with it, into a text, and the key
+    into none."""
     found = set()
     for function in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(function, ast.FunctionDef):
-            parts = list(ast.walk(function))
+            parts = [part for line in _without_docstring(function) for part in ast.walk(line)]
             words = " ".join(str(part.value) for part in parts if isinstance(part, ast.Constant))
-            values = [part.value for part in parts if isinstance(part, ast.FormattedValue)]
-            told = {value.attr for value in values if isinstance(value, ast.Attribute) and _is_limit(value)}
-            found |= {f"{path.name}, {function.name}: {key}" for key in told if key not in words}
+            names = _names_of_limits(parts)
+            told = set()
+            for part in parts:
+                if isinstance(part, ast.FormattedValue):
+                    told |= _limits_in(part.value) | names.get(ast.unparse(part.value), set())
+            found |= {f"{path.name}, {function.name}: {key}" for key in told if not re.search(rf"\b{key}\b", words)}
     return found
+
+
+def _without_docstring(function: ast.FunctionDef) -> list[ast.stmt]:
+    return function.body[ast.get_docstring(function) is not None :]
+
+
+def _names_of_limits(parts: list[ast.AST]) -> dict[str, set[str]]:
+    """Names to which a function assigns a limit, or a choice between several, and names that it compares with one."""
+    names: dict[str, set[str]] = defaultdict(set)
+    for part in parts:
+        if isinstance(part, ast.Assign) and isinstance(part.targets[0], ast.Name):
+            chosen = [part.value.body, part.value.orelse] if isinstance(part.value, ast.IfExp) else [part.value]
+            names[part.targets[0].id] |= set().union(*(_limits_in(value) for value in chosen))
+        elif isinstance(part, ast.Compare):
+            values = [part.left, *part.comparators]
+            for value in values:
+                if isinstance(value, ast.Name):
+                    names[value.id] |= set().union(*(_limits_in(other) for other in values))
+    return names
+
+
+def _limits_in(value: ast.expr) -> set[str]:
+    """The key, if the expression is a limit."""
+    return {value.attr} if isinstance(value, ast.Attribute) and _is_limit(value) else set()
 
 
 def _is_limit(value: ast.Attribute) -> bool:
@@ -35,7 +68,7 @@ def _is_limit(value: ast.Attribute) -> bool:
 
 def test_who_tells_the_value_of_a_limit_names_its_key() -> None:
     package = Path(holdfast.__file__).parent
-    assert {told for path in package.rglob("*.py") for told in unnamed(path)} == set()
+    assert {told for path in package.rglob("*.py") for told in unnamed(path)} == set(EXCEPT)
 
 
 @pytest.mark.parametrize(("what", "key", "text"), [

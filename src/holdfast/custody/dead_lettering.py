@@ -274,7 +274,8 @@ class DeadLettering:
         self._pressure.rewrote(peer, size)
         grown = packed.size_of(merged) - packed.size_of(value)
         if merged is value:
-            return ended, f"the annotations of a message are at most {bytes_max} bytes and {annotate.ANNOTATIONS_MAX}"
+            most = f"{bytes_max} bytes (annotation_bytes_max) and {annotate.ANNOTATIONS_MAX} in number"
+            return ended, f"the annotations of a message are at most {most}"
         if not self._may_grow(queue, grown):
             return ended, f"queue {queue.name!r} has no room"
         if durable and not self._room.has(len(merged)):

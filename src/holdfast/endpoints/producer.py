@@ -354,6 +354,7 @@ class ProducerLink(OvertakingIntake):
         ranges_max = parts.limits.ranges_max if parts.memory.ranges.room else 1
         if producer is not None and not producer.admits(number, ranges_max):
             text = f"producer {producer.name!r} has too many gaps in its numbers; the limit is {ranges_max}"
+            text += " (ranges_max, or 1 while memory is short)"
             return self._answer(delivery, rejection(conditions.RESOURCE_LIMIT_EXCEEDED, text, later=True))
         branches: tuple[Branch, ...] = NOWHERE
         is_spread = self._is_spread

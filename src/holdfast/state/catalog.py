@@ -240,7 +240,7 @@ class Catalog:
     def delayed_full(self, host: str) -> str:
         """Why no more messages may be delayed in that host; "" if one may."""
         most = self.config.limits.delayed_max
-        return "" if self.delayed_room(host) else f"{most} messages are delayed, the most there may be"
+        return "" if self.delayed_room(host) else f"{most} messages are delayed, the most there may be (delayed_max)"
 
     def is_delayed(self, queue: Queue | None, value: bytes) -> bool:
         """Whether the message of an entry for that queue is not to be delivered yet."""
@@ -328,14 +328,16 @@ class Catalog:
         """Why `queue` may not have a further subscription; None if it may. `more`: queues that get one before it."""
         limits, here = self.config.limits, len(queue.named) + sum(each is queue for each in more)
         if here >= limits.queue_subscriptions_max:
-            return f"queue {queue.name!r} has {here} subscriptions, the most that one may have"
+            return f"queue {queue.name!r} has {here} subscriptions, the most it may have (queue_subscriptions_max)"
         if not queue.named and tracking.is_crowded(queue.shared):
             held = len(queue.shared.below_position())
             return (
                 f"queue {queue.name!r}: its consumers hold {held} messages unsettled, too many to begin a subscription"
             )
         total = len(more) + sum(len(each.named) for each in self.queues.values())
-        return f"{total} subscriptions are here, the most there may be" if total >= limits.subscriptions_max else None
+        if total >= limits.subscriptions_max:
+            return f"{total} subscriptions are here, the most there may be (subscriptions_max)"
+        return None
 
     def find(self, host: str, name: str) -> Queue | None:
         """The queue with exactly that name in that host; None if there is none."""

@@ -79,7 +79,7 @@ class GroupBounds:
         most = self._limits.group_wait_s
         for group in list(origin.groups.by_first.values()):
             if now - group.since >= most and not origin.is_whole(group):
-                self.give_up(origin, group, INCOMPLETE, f"the rest of it did not come within {most:g} s")
+                self.give_up(origin, group, INCOMPLETE, f"the rest of it did not come within {most:g} s (group_wait_s)")
 
     def _refuse(self, origin: Origin, first: int, reason: str, why: str) -> None:
         if self._refused != (origin.origin, first):

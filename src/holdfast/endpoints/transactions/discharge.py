@@ -166,6 +166,7 @@ class Commits:
             numbers[producer].add(post.message.number)
             if len(numbers[producer]) > max(before, most):
                 text = f"producer {producer.name!r} has too many gaps in its numbers; the limit is {most}"
+                text += " (ranges_max, or 1 while memory is short)"
                 return _error(conditions.RESOURCE_LIMIT_EXCEEDED, text)
         return None
 
