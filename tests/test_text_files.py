@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.errors import ConfigError
 from holdfast.node.toml import read_toml
-from holdfast.text_files import toml_of
+from holdfast.text_files import read_text, toml_of
 
 
 @pytest.mark.parametrize(
@@ -33,6 +33,16 @@ def test_a_key_or_table_that_is_there_twice_is_named_with_its_line(text: str, sa
     with pytest.raises(ConfigError) as caught:
         toml_of(text, "f.toml")
     assert str(caught.value).startswith(f"f.toml: {said}") and "sesame" not in str(caught.value)
+
+
+def test_a_byte_that_is_not_utf8_is_told_with_its_line(tmp_path: Path) -> None:
+    file = tmp_path / "steps.toml"
+    file.write_bytes("a = 'ü'\n".encode() + b"b = '\xc3\n\xbc'\n")
+    with pytest.raises(ConfigError) as caught:
+        read_text("--steps-file", str(file), 1_000)
+    assert str(caught.value) == f"line 2 of --steps-file {str(file)!r} is not in UTF-8; write the file in UTF-8"
+    with pytest.raises(ConfigError, match=r"^line 2 is not in UTF-8; write the file in UTF-8"):
+        read_toml(file)
 
 
 def test_a_file_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:

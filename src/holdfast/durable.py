@@ -1,7 +1,7 @@
 """Syncs files and directories, so that a power loss does not undo them; replaces files as a whole.
 
 Rules of this file: a file may be gone after a power loss if its directory was not synced after the file was created or
-renamed. What may be replaced is decided by `replaceable` alone.
+renamed. A path that a person named goes through `replaceable` first; `whole_file` replaces whatever has that name.
 """
 
 import errno

@@ -38,7 +38,22 @@ def read_text(where: str, file: str, bytes_max: int) -> str:
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise ConfigError(f"{where} {file!r} is not in UTF-8; write it in UTF-8") from None
+        raise ConfigError(not_utf8(data, f"{where} {file!r}")) from None
+
+
+def not_utf8(data: bytes, where: str = "") -> str:
+    """The error for a file with a byte that is not UTF-8: its line, counted from 1, of the file that `where` names."""
+    number = next(number for number, line in enumerate(data.split(b"\n"), 1) if not _is_utf8(line))
+    place = f"line {number} of {where}" if where else f"line {number}"
+    return f"{place} is not in UTF-8; write the file in UTF-8"
+
+
+def _is_utf8(line: bytes) -> bool:
+    try:
+        line.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 _TWICE: Final = re.compile(r"Cannot declare \((.*?),?\) twice")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.errors import ConfigError
-from holdfast.text_files import toml_of
+from holdfast.text_files import not_utf8, toml_of
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -18,13 +18,4 @@ def read_toml(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise ConfigError(f"the file cannot be read ({error.strerror}); give a TOML file") from None
     except UnicodeDecodeError:
-        line = next(number for number, line in enumerate(content.split(b"\n"), 1) if not _is_utf8(line))
-        raise ConfigError(f"line {line} is not in UTF-8; write the file in UTF-8") from None
-
-
-def _is_utf8(line: bytes) -> bool:
-    try:
-        line.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
+        raise ConfigError(not_utf8(content)) from None

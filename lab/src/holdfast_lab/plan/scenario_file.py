@@ -17,7 +17,7 @@ from holdfast.routing.settings import RoutingConfig
 from holdfast.routing.topology import DIRECTIONS
 from holdfast.settings.limits import Limits
 from holdfast.settings.queues import QueueConfig
-from holdfast.text_files import toml_of
+from holdfast.text_files import not_utf8, toml_of
 from holdfast_lab.base.seed_tree import SeedTree
 from holdfast_lab.plan.faults import KINDS as FAULT_KINDS
 from holdfast_lab.plan.faults import Fault, FaultBudget, make_fault
@@ -438,7 +438,7 @@ def _read(path: Path) -> str:
     except OSError as error:
         raise ConfigError(f"{path} cannot be read ({error.strerror})") from None
     except UnicodeDecodeError:
-        raise ConfigError(f"{path} is not in UTF-8; write it in UTF-8") from None
+        raise ConfigError(not_utf8(data, str(path))) from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,5 @@
-"""How long the node's own certificate is valid: read from its file at start, and again when the file changes.
+"""How long the node's own certificate is valid: its file is read at start and every LOOK_S; the core is told only when
+the dates differ.
 
 Rules of this file: only the dates are read; whether the file can be used is decided where it is used. While the node
 runs, the file is read in a thread.
