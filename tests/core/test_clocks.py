@@ -192,7 +192,7 @@ def test_setting_the_wall_clock_does_not_change_a_time_to_live(set_s: int) -> No
 
 
 @pytest.mark.parametrize("set_s", [3_600, -3_600])
-def test_who_sets_the_wall_clock_of_an_idle_node_moves_no_time_to_live_by_a_stop(set_s: int) -> None:
+def test_a_stop_after_the_clock_was_set_does_not_change_a_time_to_live(set_s: int) -> None:
     """Nothing was stored between that and the stop, which stores both clocks."""
     rig = Rig()
     jfk, hub = rig.pair()

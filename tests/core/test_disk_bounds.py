@@ -5,7 +5,7 @@ from holdfast.units import MIB
 from support.rig import Rig
 
 
-def test_what_bounds_a_store_is_what_it_cannot_grow_past() -> None:
+def test_status_names_the_bound_that_a_store_has_reached() -> None:
     """Its file grows by whole MiB: with less than that below its maximum, or the largest file, it is at that bound."""
     node, space = Rig().node("hub"), Space(10 * MIB, 100 * MIB, 50 * MIB)
     assert node.core is not None

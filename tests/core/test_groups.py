@@ -435,7 +435,7 @@ def test_a_turn_is_not_bounded_within_a_group(monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.parametrize("looks", [1, 3, 100])
 @pytest.mark.parametrize("order", ORDERS)
-def test_so_many_groups_that_one_look_at_them_is_all_of_a_turns_share(
+def test_groups_are_shown_although_one_look_uses_up_a_turns_share(
     order: str, looks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("holdfast.custody.arrival.destination.LOOKS_MAX", looks)

@@ -165,7 +165,7 @@ def test_a_link_that_held_nothing_does_not_wait_for_its_turn(monkeypatch: pytest
     assert [item.cursor.queue.name for item in node.core.jobs.returns.waiting] == ["work"]
 
 
-def test_it_goes_back_while_a_commit_is_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_entries_of_a_lost_link_go_back_while_a_commit_is_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
     """A disk may stall; nothing has to be stored for what goes back, nor for what is handed out then."""
     monkeypatch.setattr(returns, "GIVEN_BACK_MAX", 1)
     rig, node, client = world(QueueConfig(name="work", durable=False))

@@ -201,7 +201,7 @@ def test_what_a_link_held_that_the_node_ended_for_its_own_sake_does_not_count_as
     assert not dead(node) and node.queue("work").messages == 4
 
 
-def test_nothing_is_known_of_a_link_that_left_before_a_message_that_is_too_large() -> None:
+def test_a_link_that_is_lost_is_no_longer_waited_for() -> None:
     rig, node, client = before_a_large_one()
     other = rig.client(node)
     small(rig, other)

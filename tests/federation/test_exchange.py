@@ -24,13 +24,19 @@ def test_a_large_change_is_several_versions_that_fit_a_message() -> None:
     assert sum(sizes) == 1_700
 
 
-def test_versions_that_were_stored_together_are_passed_on_one_by_one() -> None:
+def passing_on_many() -> Together:
+    """Three nodes: b has many changes of c, which it has neither stored nor passed on to a."""
     three = Together("abc", Bounds(keys_max=50_000))
     three.nodes["c"].bind(T, rows(9_000), three.now)
     three.settle()
     three.slow = {"b"}
     three.nodes["c"].bind(T, rows(12_000, 900), three.now)
     three.settle()
+    return three
+
+
+def test_versions_that_were_stored_together_are_passed_on_one_by_one() -> None:
+    three = passing_on_many()
     three.seen.clear()
     three.slow.clear()
     three.settle()
@@ -43,12 +49,7 @@ def test_versions_that_were_stored_together_are_passed_on_one_by_one() -> None:
 
 
 def test_versions_that_are_passed_on_one_by_one_wait_for_no_answer() -> None:
-    three = Together("abc", Bounds(keys_max=50_000))
-    three.nodes["c"].bind(T, rows(9_000), three.now)
-    three.settle()
-    three.slow = {"b"}
-    three.nodes["c"].bind(T, rows(12_000, 900), three.now)
-    three.settle()
+    three = passing_on_many()
     passes = three.nodes["b"]
     assert passes.records(three.now)
     passes.committed(three.now)

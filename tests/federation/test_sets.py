@@ -102,7 +102,7 @@ def test_what_differs_after_a_few_changes_costs_what_they_changed() -> None:
 
 
 @given(ROWS, st.lists(st.tuples(ROWS, ROWS), min_size=1, max_size=STEPS_FEW + 2))
-def test_the_way_from_one_form_of_a_set_to_a_later_one(
+def test_the_steps_from_an_earlier_form_add_up_to_the_difference(
     first: frozenset[Row], changes: list[tuple[frozenset[Row], frozenset[Row]]]
 ) -> None:
     forms = [make(Stamp(1, 1), first, ())]

@@ -22,7 +22,7 @@ def narrow_in(plan: Plan) -> dict[str, Any] | None:
     return next((told for told in plan.workloads if told["kind"] == "narrow"), None)
 
 
-def test_a_share_of_the_seeds_has_them() -> None:
+def test_narrow_is_drawn_for_about_an_eighth_of_the_seeds() -> None:
     """With a bound of deliveries only where no link ends but by the node's own choice."""
     plans = list(map(draw_plan, SEEDS))
     drawn = [(plan, told) for plan in plans if (told := narrow_in(plan)) is not None]

@@ -10,10 +10,10 @@ from holdfast.cli.arguments import Verbs, add_client_options, add_json_option, a
 
 LIST_COLUMNS: Final = """\
 columns:
-  state       up; asked: the neighbour is asked to forward the topic, and does not yet; down: there is no session;
-              plain: the neighbour knows no federation; no neighbour, left out: the entry does not apply
-  configured  whether the entry is in the node's file, where alone it can be removed
-  asked       whether the neighbour asks for the entry; then it is removed there
+  state       up; asked: this node has asked the neighbour to forward the topic, and it does not yet; down: there is no
+              session; plain: the neighbour knows no federation; no neighbour, left out: the entry does not apply
+  configured  whether the entry is in this node's file; remove it there
+  asked       whether the neighbour asked for the entry; remove it at the neighbour
   origins     how many nodes behind the neighbour have bindings of the topic (mode dynamic)
   rows        how many bindings they have together"""
 MODES = ("dynamic", "static", "push")

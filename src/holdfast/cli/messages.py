@@ -104,7 +104,7 @@ def _add_action(parser: argparse.ArgumentParser, name: str) -> None:
             nargs="?",
             type=some_path,
             metavar="FILE",
-            help="the file to write or to replace (default: standard output)",
+            help="the file to write or to replace (default, or -: standard output)",
         )
         _add_choice(parser, "only messages for which this is true")
         add_client_options(parser, retry_s=0.0)
