@@ -1,11 +1,6 @@
-"""Text files that people edit: the text of one, or one line that says why it cannot be read; and the part of a document
-that a program writes."""
+"""Text files that people edit: the text of one, or one line that says why it cannot be read or is not TOML."""
 
-import errno
-import os
 import re
-import stat
-from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,16 +8,6 @@ from holdfast.errors import ConfigError
 
 SHOWN_MAX: Final = 60
 """The maximum number of characters of a key in an error."""
-
-
-def read_regular(path: Path, bytes_max: int) -> tuple[bytes, int]:
-    """What a file begins with, at most one byte more than `bytes_max`; and the mode of the file that was read, since
-    another may have its name by then. OSError, also for what is no regular file: a pipe may have no writer."""
-    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as stream:
-        found = os.fstat(stream.fileno())
-        if not stat.S_ISREG(found.st_mode):
-            raise OSError(errno.EINVAL, "no regular file", str(path))
-        return stream.read(bytes_max + 1), stat.S_IMODE(found.st_mode)
 
 
 def read_text(where: str, file: str, bytes_max: int) -> str:
@@ -87,34 +72,3 @@ def _what_is_wrong(text: str, said: str) -> str:
         key = again[1] or lines[number - 1].partition("=")[0].strip()
         return f"line {number}: {key[:SHOWN_MAX]} is there already; write it once"
     return f"the file is not TOML: {said}"
-
-
-def put_into(document: str, lines: Sequence[str], begin: str, end: str) -> str:
-    """The document with these lines between the marks `begin` and `end`. Raises ConfigError where it has none."""
-    before, found, rest = document.partition(begin)
-    _, closed, after = rest.partition(end)
-    if not found or not closed:
-        raise ConfigError(f"the document has no {begin} with {end} after it; write them where the tables are to be")
-    return f"{before}{begin}\n\n" + "\n".join(lines) + f"\n\n{end}{after}"
-
-
-class MarkedPage:
-    """A file in which a program replaces the part between two marks. ConfigError at once if the file has no such part,
-    before the lines are computed."""
-
-    def __init__(self, path: Path, begin: str, end: str) -> None:
-        self._path = path
-        self._marks = begin, end
-        self._with([])
-
-    def _with(self, lines: Sequence[str]) -> str:
-        return put_into(self._path.read_text(encoding="utf-8"), lines, *self._marks)
-
-    def fill(self, lines: Sequence[str]) -> None:
-        """Writes the file with these lines in that part."""
-        self._path.write_text(self._with(lines), encoding="utf-8")
-
-
-def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """The lines of a table in Markdown."""
-    return ["| " + " | ".join(row) + " |" for row in (heads, ["---"] * len(heads), *rows)]

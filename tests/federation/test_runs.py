@@ -4,7 +4,7 @@ import networkx as nx
 import pytest
 from networkx.algorithms.approximation import steiner_tree as reference_tree
 
-from holdfast.text_files import put_into
+from holdfast.marked_pages import put_into
 from holdfast_lab.bindings import drawn, measures
 from holdfast_lab.bindings.histories import HISTORIES
 from holdfast_lab.bindings.planted import RULES, find

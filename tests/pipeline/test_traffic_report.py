@@ -11,7 +11,7 @@ import pytest
 
 from holdfast import cli
 from holdfast.errors import ConfigError
-from holdfast.text_files import put_into
+from holdfast.marked_pages import put_into
 from pyspark_holdfast import swarm_job
 from pyspark_holdfast.traffic import acceptance
 from pyspark_holdfast.traffic.acceptance import SEEDS_FOR_MEANS, Check

@@ -8,7 +8,7 @@ from typing import Final
 
 from holdfast.durable import replace_file
 from holdfast.errors import ConfigError
-from holdfast.text_files import read_regular
+from holdfast.regular_files import read_regular
 
 PRIVATE: Final = 0o600
 PUBLIC: Final = 0o644

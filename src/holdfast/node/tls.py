@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from holdfast.errors import ConfigError
-from holdfast.text_files import read_regular
+from holdfast.regular_files import check_regular
 
 CLIENT_CERTIFICATES: Final = ("none", "optional", "required")
 VERSIONS: Final = ("1.2", "1.3")
@@ -47,7 +47,7 @@ class TlsFiles:
         """Raises ConfigError that names the key, also where TLS is not spoken yet."""
         for key, path in self.named:
             try:
-                read_regular(path, 0)
+                check_regular(path)
             except OSError as error:
                 text = f"tls {key} {path} cannot be used ({error.strerror})"
                 raise ConfigError(f"{text}; expected a readable file in PEM") from None

@@ -16,7 +16,7 @@ from holdfast.engine.events import DriverWarned, Event, UsersChanged
 from holdfast.errors import ConfigError
 from holdfast.node.watching import Watch
 from holdfast.peers.user_list import BYTES_MAX, SEED_BYTES, UserList, parse, render
-from holdfast.text_files import read_regular
+from holdfast.regular_files import read_regular
 
 LOOK_S: Final = 2.0
 """How often a node looks whether the file has changed."""

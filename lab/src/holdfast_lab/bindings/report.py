@@ -10,7 +10,7 @@ from functools import partial
 from statistics import mean, median
 from typing import Any, Final
 
-from holdfast.text_files import table
+from holdfast.marked_pages import table
 from holdfast_lab.bindings import drawn
 from holdfast_lab.bindings.drawn import Outcome, Shape
 from holdfast_lab.bindings.measures import Bytes, Copies, Stabilised, control_bytes, copies, stabilise

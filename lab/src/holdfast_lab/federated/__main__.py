@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from holdfast.lines import json_line, say
-from holdfast.text_files import MarkedPage
+from holdfast.marked_pages import MarkedPage
 from holdfast_lab.federated import report
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from statistics import mean
 from typing import Any, Final
 
-from holdfast.text_files import table
+from holdfast.marked_pages import table
 from holdfast_lab.federated.churn import Churned, Forwarded, churned, forwarded
 from holdfast_lab.federated.keys import Keys, measured
 from holdfast_lab.federated.spoilt import Spoilt, spoilt

@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from holdfast.text_files import table
+from holdfast.marked_pages import table
 
 BEGIN: Final = "<!-- traffic control -->"
 END: Final = "<!-- end traffic control -->"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from holdfast.errors import ConfigError
 from holdfast.lines import json_line, say
-from holdfast.text_files import put_into
+from holdfast.marked_pages import put_into
 from pyspark_holdfast.traffic.page import BEGIN, END, page
 from pyspark_holdfast.traffic.runs import read_runs
 from pyspark_holdfast.traffic.summary import summary

@@ -10,7 +10,7 @@ from holdfast.client.network.url import Url
 from holdfast.client.network.wire import describe
 from holdfast.errors import ConfigError
 from holdfast.names import host_problem
-from holdfast.text_files import read_regular
+from holdfast.regular_files import read_regular
 from holdfast.units import MIB
 
 if TYPE_CHECKING:

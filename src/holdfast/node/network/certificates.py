@@ -19,7 +19,7 @@ from holdfast.node.network.encryption import Encryption
 from holdfast.node.network.revocation import FILE_BYTES_MAX, Issued, read_revoked
 from holdfast.node.tls import TlsFiles
 from holdfast.node.watching import Watch
-from holdfast.text_files import read_regular
+from holdfast.regular_files import check_regular, read_regular
 
 LOOK_S: Final = 5.0
 """How often the files are looked at."""
@@ -218,7 +218,7 @@ def _trust(context: ssl.SSLContext, files: TlsFiles) -> None:
         context.load_default_certs()
         return
     try:
-        read_regular(files.authorities, 0)  # OpenSSL would wait for the writer of a pipe
+        check_regular(files.authorities)  # OpenSSL would wait for the writer of a pipe
         context.load_verify_locations(files.authorities)
     except (OSError, ssl.SSLError) as error:
         raise _unusable("ca_file", files.authorities, error, "a file of certificates in PEM") from None
@@ -229,7 +229,7 @@ def _identify(context: ssl.SSLContext, files: TlsFiles) -> None:
     for key, path in (("certificate_file", files.certificate), ("key_file", files.key)):
         try:
             if path is not None:
-                read_regular(path, 0)
+                check_regular(path)
         except OSError as error:
             raise _unusable(key, path, error, "a readable file in PEM") from None
     try:

@@ -15,7 +15,7 @@ from typing import Final
 from holdfast.engine.events import CertificateRead
 from holdfast.node.network.revocation import FILE_BYTES_MAX, validity
 from holdfast.node.watching import Watch
-from holdfast.text_files import read_regular
+from holdfast.regular_files import read_regular
 
 LOOK_S: Final = 5.0
 """How often the file is read."""

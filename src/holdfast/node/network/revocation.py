@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from holdfast.errors import ConfigError
-from holdfast.text_files import read_regular
+from holdfast.regular_files import read_regular
 
 FILE_BYTES_MAX: Final = 4 * 1024 * 1024
 """Some 100,000 revoked certificates."""
