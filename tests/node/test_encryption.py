@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from holdfast.errors import ConfigError
-from holdfast.node.network import certificates, encryption, revocation
+from holdfast.node.network import certificates, der, encryption
 from holdfast.node.network.certificates import Certificates
 from holdfast.node.network.encryption import Encryption, name_of
 from holdfast.node.tls import TlsFiles
@@ -347,7 +347,7 @@ def test_files_that_cannot_be_used_are_told_in_one_line(broken: str, complaint: 
     (tmp_path / "other.key").write_bytes(of_client("ann").key.read_bytes())
     locked, large, pipe = tmp_path / "locked.key", tmp_path / "large", tmp_path / "pipe"
     with large.open("wb") as stream:
-        stream.truncate(revocation.FILE_BYTES_MAX + 1)  # it takes no room on the disk
+        stream.truncate(der.FILE_BYTES_MAX + 1)  # it takes no room on the disk
     os.mkfifo(pipe)
     subprocess.run(["openssl", "ec", "-in", node.key, "-aes128", "-passout", "pass:secret", "-out", locked],
                    check=True, capture_output=True)  # fmt: skip

@@ -18,7 +18,8 @@ from holdfast.fleet.authority import Authority, Revoked, read_request
 from holdfast.names import HostPort
 from holdfast.node.network import revocation
 from holdfast.node.network.certificates import Certificates
-from holdfast.node.network.revocation import Issued, issued, read_revoked, validity
+from holdfast.node.network.der import Issued, issued, validity
+from holdfast.node.network.revocation import read_revoked
 from holdfast.node.tls import TlsFiles
 from holdfast.settings.neighbours import NeighbourConfig
 from node.fakes import LIMIT_S, FakeCore, Running, echo, read, settings

@@ -24,13 +24,13 @@ from holdfast.management.operations.services import ServiceOperations
 from holdfast.management.operations.subscriptions import SubscriptionOperations
 from holdfast.management.operations.transactions import TransactionOperations
 from holdfast.management.requests import RequestParts, Requests
+from holdfast.management.status.certificate_expiry import CertificateExpiry
 from holdfast.management.status.destinations import DestinationStatus
 from holdfast.management.status.hosts import HostStatus
 from holdfast.management.status.managed_parts import ManagedParts
 from holdfast.management.status.measured import Measured
 from holdfast.management.status.meter import Meter, SenderMeter
 from holdfast.management.status.origins import OriginStatus
-from holdfast.management.status.own_certificate import OwnCertificate
 from holdfast.management.status.queues import QueueStatus
 from holdfast.management.status.remotes import RemoteStatus
 from holdfast.management.status.sessions import SessionStatus
@@ -53,13 +53,13 @@ class Administration:
         )  # fmt: skip
         self.questions = WhereQuestions(here, clock, config.limits, neighbours, parts.identities)
         remotes = RemoteStatus(clock, parts.remotes, parts.forwarding.knows)
-        self.own_certificate = OwnCertificate(clock)
+        self.certificate_expiry = CertificateExpiry(clock)
         self.warnings = Warnings(
             config.name, clock, parts.log, catalog=catalog, disk=parts.disk, descriptors=parts.descriptors,
             incidents=parts.incidents, neighbours=neighbours, routing=parts.routing, stores=parts.store_names,
             destination=parts.destination, forwarding=parts.forwarding, departures=parts.departures,
             bindings=parts.bindings, large_receives=parts.large_receives, of_remotes=remotes.conditions,
-            own_certificate=self.own_certificate, has_topology=config.topology is not None,
+            certificate_expiry=self.certificate_expiry, has_topology=config.topology is not None,
         )  # fmt: skip
         self.meter = _meter(parts)
         self.queue_status = QueueStatus(catalog, clock)

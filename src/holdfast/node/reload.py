@@ -19,7 +19,6 @@ from holdfast.node.config import NodeSettings
 from holdfast.node.logs import LogSettings
 from holdfast.node.network.certificates import Certificates
 from holdfast.node.network.dials import Dials
-from holdfast.node.network.own_certificate import OwnCertificate
 from holdfast.node.process.appending import Opened
 from holdfast.node.process.telemetry import AuditFile, RecordFile, TelemetryFile
 from holdfast.peers.user_list import UserList
@@ -119,11 +118,6 @@ class Reloader:
         self._again = False
         self._over = False
         self._prepared: Prepared | None = None
-        self._own_certificate = OwnCertificate(loop, lambda: self.settings.tls.certificate, feed)
-
-    def start(self) -> None:
-        """Watches how long the certificate of the settings in force is valid."""
-        self._own_certificate.start()
 
     def begin(self) -> None:
         """Reads it, and once more after a reading that is under way; refuses while one takes too long."""
@@ -139,7 +133,6 @@ class Reloader:
     def close(self) -> None:
         """Drops every configuration that is read from now on."""
         self._over = True
-        self._own_certificate.close()
         if self._reading is not None:
             self._reading.cancel()
 

@@ -21,6 +21,7 @@ from holdfast.lines import one_line
 from holdfast.names import HostPort
 from holdfast.node.config import NodeSettings
 from holdfast.node.driven import AdminTarget, Core
+from holdfast.node.network.certificate_dates import CertificateDates
 from holdfast.node.network.certificates import certificates_of
 from holdfast.node.network.connections import Connections
 from holdfast.node.network.descriptors import Descriptors
@@ -89,6 +90,9 @@ class NodeRuntime:
             certificates=self._certificates, check_revoked=self._connections.check_revoked, dials=self._dials,
             watch_network=self._watch_network, users=self._users, log=log,
         )  # fmt: skip
+        self._certificate_dates = CertificateDates(
+            self._loop, lambda: self._reloader.settings.tls.certificate, self._feed
+        )
         self._network: NetworkWatch | None = None
         self._waiting: deque[Event] = deque()
         self._busy = self._turn_due = False
@@ -120,7 +124,7 @@ class NodeRuntime:
             if self._dials.wanted:
                 self._watch_network()
             self._descriptors.start()
-            self._reloader.start()
+            self._certificate_dates.start()
             if self._certificates is not None:
                 self._certificates.watch(self._loop)
             self._loop.call_soon(self._end_turn)
@@ -385,6 +389,7 @@ class NodeRuntime:
         self._descriptors.close()
         if self._reloader.certificates is not None:
             self._reloader.certificates.close()
+        self._certificate_dates.close()
         self._dials.cancel()
         self._commands.close()
         self._reloader.close()

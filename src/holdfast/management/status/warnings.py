@@ -24,8 +24,8 @@ from holdfast.federation.messages import FOLLOWED_MAX
 from holdfast.federation.settings import Bounds
 from holdfast.links.disk import ADVICE, Disk
 from holdfast.links.large_receives import LargeReceives
+from holdfast.management.status.certificate_expiry import CertificateExpiry
 from holdfast.management.status.descriptors import Descriptors
-from holdfast.management.status.own_certificate import OwnCertificate
 from holdfast.peering.binding_control import BindingControl
 from holdfast.peering.route_status import RoutesNow
 from holdfast.peering.sessions import Neighbour
@@ -95,7 +95,7 @@ class Warnings:
         bindings: BindingControl,
         large_receives: LargeReceives,
         of_remotes: Callable[[], Iterator[Condition]],
-        own_certificate: OwnCertificate,
+        certificate_expiry: CertificateExpiry,
         has_topology: bool,
     ) -> None:
         """`of_remotes`: the conditions of remotes. `has_topology`: whether a file says which links there are."""
@@ -117,7 +117,7 @@ class Warnings:
         self._bindings = bindings
         self._large_receives = large_receives
         self._of_remotes = of_remotes
-        self._own_certificate = own_certificate
+        self._certificate_expiry = certificate_expiry
         ordinary = (queue for queue in catalog.queues.values() if queue.kind is QueueKind.ORDINARY)
         self._within = [queue for queue in ordinary if is_within_topic(queue.name)]
         """Queues whose name is an address of topics: the store may have some, and no further one is created."""
@@ -162,7 +162,7 @@ class Warnings:
         short = self._descriptors.condition()
         if short is not None:
             yield DESCRIPTORS, short
-        ending = self._own_certificate.condition()
+        ending = self._certificate_expiry.condition()
         if ending is not None:
             yield ending
         yield from self._of_neighbours()

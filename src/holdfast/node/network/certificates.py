@@ -15,8 +15,9 @@ from typing import Final, NamedTuple
 
 from holdfast.errors import ConfigError
 from holdfast.node.config import NodeSettings
+from holdfast.node.network.der import FILE_BYTES_MAX, Issued
 from holdfast.node.network.encryption import Encryption
-from holdfast.node.network.revocation import FILE_BYTES_MAX, Issued, read_revoked
+from holdfast.node.network.revocation import read_revoked
 from holdfast.node.tls import TlsFiles
 from holdfast.node.watching import Watch
 from holdfast.regular_files import check_regular, read_regular
@@ -32,23 +33,24 @@ CIPHERS: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"
 
 _log = logging.getLogger(__name__)
 _State = tuple[tuple[int, int, int] | None, ...]
-_Said = tuple[tuple[bytes | None, ...], frozenset[Issued]]
-"""A hash of each file, and what is revoked: the file of that is dated anew each time that it is made."""
+_Content = tuple[tuple[bytes | None, ...], frozenset[Issued]]
+"""A hash of each file except crl_file, and the certificates that crl_file revokes: rewriting a list with a new date is
+no change."""
 
 
 class Made(NamedTuple):
-    """The contexts that files of that state make, None for a side that is not needed. `said`: what distinguishes it
-    from what other files make, and not only from the same ones that are written again."""
+    """The contexts that files of that state make, None for a side that is not needed. `content`: equal if the files
+    were only written again."""
 
     files: TlsFiles
     state: _State
-    said: _Said
+    content: _Content
     server: ssl.SSLContext | None
     client: ssl.SSLContext | None
 
     @property
     def revoked(self) -> frozenset[Issued]:
-        return self.said[1]
+        return self.content[1]
 
 
 class Certificates:
@@ -62,7 +64,7 @@ class Certificates:
         self._watch: Watch[Made] | None = None
         self._told: str | None = None
         self.changed: Callable[[], None] = lambda: None
-        """Called when what is used says something else than before: who was trusted may be revoked."""
+        """Called when the content of what is used differs from before: who was trusted may be revoked."""
 
     def accepted(self) -> Encryption:
         """TLS of a connection that came to us."""
@@ -108,17 +110,17 @@ class Certificates:
         if made.files is not used.files:
             return
         self._used = made
-        if made.said != used.said:
+        if made.content != used.content:
             _log.info("TLS: the certificates have changed; new connections use them")
             self.changed()
 
     def have_changed(self) -> bool:
-        """Whether the files say something else than what is used. It may be called in any thread."""
+        """Whether the content of the files differs from what is used. It may be called in any thread."""
         used = self._used
         if _state_of(used.files) == used.state:
             return False
         try:
-            return _said_by(used.files) != used.said
+            return _content_of(used.files) != used.content
         except ConfigError:
             return True
 
@@ -148,9 +150,9 @@ def certificates_of(settings: NodeSettings) -> Certificates | None:
 
 def _made(files: TlsFiles, *, serves: bool, dials: bool) -> Made:
     """What the files make for the sides that are needed. ConfigError."""
-    state, said = _state_of(files), _said_by(files)  # first: what changes meanwhile is seen at the next look
+    state, content = _state_of(files), _content_of(files)  # first: what changes meanwhile is seen at the next look
     server, client = _server_context(files) if serves else None, _client_context(files) if dials else None
-    return Made(files, state, said, server, client)
+    return Made(files, state, content, server, client)
 
 
 def _is_full(context: ssl.SSLContext | None) -> bool:
@@ -161,7 +163,7 @@ def _state_of(files: TlsFiles) -> _State:
     return tuple(_stamp(path) for _, path in files.named)
 
 
-def _said_by(files: TlsFiles) -> _Said:
+def _content_of(files: TlsFiles) -> _Content:
     """ConfigError."""
     hashes = tuple(_hash(key, path) for key, path in files.named if key != "crl_file")
     return hashes, frozenset() if files.revoked is None else read_revoked(files.revoked)

@@ -9,7 +9,7 @@ import ssl
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from holdfast.node.network.revocation import Issued, issued
+from holdfast.node.network.der import Issued, issued
 from holdfast.tls_alerts import explain
 
 HANDSHAKE_BYTES_MAX: Final = 128 * 1024

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from holdfast.engine.events import CertificateRead
-from holdfast.node.network.revocation import FILE_BYTES_MAX, validity
+from holdfast.node.network.der import FILE_BYTES_MAX, validity
 from holdfast.node.watching import Watch
 from holdfast.regular_files import read_regular
 
@@ -23,7 +23,7 @@ LOOK_S: Final = 5.0
 _PEM: Final = re.compile(rb"-----BEGIN CERTIFICATE-----([A-Za-z0-9+/=\s]+)-----END CERTIFICATE-----")
 
 
-class OwnCertificate:
+class CertificateDates:
     """Tells the dates of the first certificate in the file that `file` returns. Created and called on the loop."""
 
     def __init__(

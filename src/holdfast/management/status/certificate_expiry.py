@@ -14,7 +14,7 @@ SOON_SHARE: Final = 4
 """Of a certificate that is valid for less than SOON_MS times this, the last so-manieth part of its time is soon."""
 
 
-class OwnCertificate:
+class CertificateExpiry:
     """What the node's certificate file has; nothing before it was read, and without one."""
 
     def __init__(self, clock: Clock) -> None:
