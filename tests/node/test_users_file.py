@@ -243,8 +243,8 @@ def test_a_new_file_of_roots_belongs_to_the_owner_of_its_directory(
     """The node reads it, and runs as another user."""
     given: list[tuple[int, int]] = []
     monkeypatch.setattr(os, "fchown", lambda fd, *owner: given.append(owner))
-    owner = durable.owner_of
-    monkeypatch.setattr(durable, "owner_of", lambda path: (7, 8) if path == tmp_path else owner(path))
+    owner = durable._owner_of
+    monkeypatch.setattr(durable, "_owner_of", lambda path: (7, 8) if path == tmp_path else owner(path))
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     users_file.write(tmp_path / "users.json", UserList(()))
     assert given == [(7, 8)]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast import durable
 from holdfast.client import connect
 from holdfast.client.verbs import export
 from holdfast.errors import HoldfastError
@@ -87,29 +88,13 @@ async def test_an_export_keeps_the_mode_of_the_file_that_it_replaces(node: NodeP
     assert (after.st_mode, after.st_uid, after.st_gid) == (before.st_mode, before.st_uid, before.st_gid)
 
 
-def test_a_file_that_cannot_have_its_owner_loses_the_rights_of_its_group(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """They would be those of ours."""
-
-    def refuses(*given: object) -> None:
-        raise PermissionError(1, "Operation not permitted")
-
-    monkeypatch.setattr(os, "fchown", refuses)
-    (tmp_path / "f").write_text("before")
-    (tmp_path / "f").chmod(0o664)
-    with export.replaced(tmp_path / "f") as file:
-        file.write(b"after")
-    assert (tmp_path / "f").read_text() == "after" and (tmp_path / "f").stat().st_mode & 0o777 == 0o604
-
-
 def test_an_export_whose_name_may_not_last_says_that_the_file_is_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(place: Path) -> None:
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(export, "sync_file", fails)
+    monkeypatch.setattr(durable, "sync_file", fails)
     with (
         pytest.raises(HoldfastError, match=r"f is replaced, and a power loss may undo that \(Input/output error\)"),
         export.replaced(tmp_path / "f") as file,

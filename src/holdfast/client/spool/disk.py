@@ -18,7 +18,7 @@ def write_all(descriptor: int, data: bytes) -> int:
     return len(data)
 
 
-def replace_file(path: Path, pieces: Iterable[bytes]) -> tuple[int, int]:
+def replace_locked(path: Path, pieces: Iterable[bytes]) -> tuple[int, int]:
     """A new file of `pieces`, locked and synced, takes the place of the one at `path`; its descriptor and length.
 
     On the disk is one of the two, whole; which one is certain once the directory is synced.

@@ -20,7 +20,7 @@ from typing import Final
 from holdfast.broker.stored.ranges import RangeSet
 from holdfast.client.errors import ClientFull
 from holdfast.client.spool import records
-from holdfast.client.spool.disk import append_file, replace_file
+from holdfast.client.spool.disk import append_file, replace_locked
 from holdfast.client.spool.numbering import Numbering
 from holdfast.durable import sync_directories
 from holdfast.errors import ConfigError, StorageError
@@ -338,7 +338,7 @@ class SpoolFile:
     def _replace(self, pieces: Iterable[bytes]) -> None:
         """Replaces the file by one of `pieces`, atomically."""
         try:
-            fresh, written = replace_file(self.path, pieces)
+            fresh, written = replace_locked(self.path, pieces)
         except OSError as error:
             raise StorageError(f"spool {self.path}: cannot be rewritten: {error.strerror}") from None
         os.close(self._fd)

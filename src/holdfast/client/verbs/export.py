@@ -5,8 +5,6 @@ all is written, and on disk before the end is told.
 """
 
 import argparse
-import os
-import stat
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -21,7 +19,7 @@ from holdfast.client.verbs.entries import browsed
 from holdfast.client.verbs.printing import Output
 from holdfast.client.verbs.render import as_json
 from holdfast.client.verbs.running import Progress, complain, connect_as, in_thread, place_of, refused, run
-from holdfast.durable import remove_leftovers, replaceable, sync_file, whole_file
+from holdfast.durable import NotSynced, replacing
 from holdfast.errors import HoldfastError
 from holdfast.lines import json_line, say
 
@@ -33,28 +31,15 @@ UNREADABLE_SHOWN_MAX: Final = 100
 
 @contextmanager
 def replaced(path: Path) -> Iterator[BinaryIO]:
-    """What takes the place of the file that `path` leads to if the block ends without an exception; with the mode of
-    that file, and its owner where we may give it away."""
+    """As `replacing`, with what the user is told if the file cannot be written or synced."""
     try:
-        place = replaceable(path)
-        before = place.stat() if place.exists() else None
-        mode = 0o666 if before is None else stat.S_IMODE(before.st_mode) & 0o777
-        remove_leftovers(place)
-        with whole_file(place, mode) as file:
-            if before is not None:
-                try:
-                    os.fchown(file.fileno(), before.st_uid, before.st_gid)
-                except PermissionError:
-                    mode &= ~stat.S_IRWXG  # of another group
-                os.fchmod(file.fileno(), mode)
+        with replacing(path) as file:
             yield file
+    except NotSynced as error:
+        text = f"{path} is replaced, and a power loss may undo that ({error.strerror or error}); look at the disk"
+        raise HoldfastError(text) from None
     except OSError as error:
         text = f"{path} cannot be written ({error.strerror or error}); give another FILE, or - for standard output"
-        raise HoldfastError(text) from None
-    try:
-        sync_file(place.parent)
-    except OSError as error:
-        text = f"{path} is replaced, and a power loss may undo that ({error.strerror or error}); look at the disk"
         raise HoldfastError(text) from None
 
 
