@@ -71,9 +71,9 @@ class Entry:
             Pattern(pattern)
 
 
-def check_topic(topic: str) -> str:
-    """`topic`, if a topic may have that name; ConfigError otherwise. For entries that are written from now on: one of
-    an earlier version, or of a neighbour, has no effect."""
+def check_federated_topic(topic: str) -> str:
+    """Returns `topic`, if a topic may have that name; ConfigError otherwise. For entries that are written from now on:
+    one of an earlier version, or of a neighbour, has no effect."""
     if topic.startswith(TOPIC_PREFIX):
         raise ConfigError(f"invalid topic {topic[:60]!r} in federation; leave out {TOPIC_PREFIX}")
     if "/" in topic:  # behind it an address has the subject
@@ -161,7 +161,8 @@ def federates(entries: Iterable[Entry]) -> dict[str, Federate]:
 
 
 KEYS_MAX: Final = 1_000
-"""A node passes it when it makes its bounds, so that the lab can turn it down there."""
+"""Default of `Bounds.keys_max`: rows of a set above which a summary is announced first. A constant, so that the lab can
+lower it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from holdfast.errors import ConfigError
 from holdfast.federation import stored
 from holdfast.federation.modes import Ask
-from holdfast.federation.settings import Entry, Tally, check_entries, check_topic, fault_with_remote
+from holdfast.federation.settings import Entry, Tally, check_entries, check_federated_topic, fault_with_remote
 from holdfast.settings.node import NodeConfig
 from holdfast.state.tables import Tables
 from holdfast.state.turns import Turns
@@ -144,7 +144,7 @@ class BindingEntries:
     def add(self, entry: Entry) -> bool:
         """Adds an entry, which is stored; False if it exists. Raises ConfigError."""
         entry.validate()
-        check_topic(entry.topic)
+        check_federated_topic(entry.topic)
         pair, config = _pair(entry), self._config
         own = self._own(config)
         present = next((one for one in own.entries if _pair(one) == pair), None)

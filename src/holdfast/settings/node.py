@@ -11,7 +11,7 @@ from holdfast.access.rules import NO_ACCESS, AccessConfig
 from holdfast.broker.bands import check_bands
 from holdfast.broker.entries.host_names import DEFAULT_HOST, HostedName, host_of, hosted, node_of, shown
 from holdfast.errors import ConfigError
-from holdfast.federation.settings import Entry, check_entries, check_topic
+from holdfast.federation.settings import Entry, check_entries, check_federated_topic
 from holdfast.names import check_name
 from holdfast.pacing.settings import NO_PACING, PacingConfig
 from holdfast.routing.settings import DEFAULT_ROUTING, RoutingConfig
@@ -128,7 +128,7 @@ class NodeConfig:
         check_bands("pacing", self.pacing.room_low, self.pacing.room_normal, self.pacing.room_quiet_s)
         self._validate_remotes()
         for entry in self.federation:
-            check_topic(entry.topic)
+            check_federated_topic(entry.topic)
         check_entries(self.federation, self.name, set(neighbours), {remote.name for remote in self.remotes})
         for queue in self.queues:
             queue.validate()

@@ -14,6 +14,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any, ClassVar, Final, Generic, TypeVar
 from urllib.parse import unquote
 
+from holdfast.amqp.wire.conditions import MESSAGE_SIZE_EXCEEDED, NOT_IMPLEMENTED
+from holdfast.broker.entries.address import TOPIC_PREFIX
 from holdfast.client.connection import Connection
 from holdfast.client.errors import UndecodableMessage
 from holdfast.client.management import ADDRESS as MANAGEMENT
@@ -28,6 +30,22 @@ R = TypeVar("R", bound=Receiver)
 
 UNREADABLE_SHOWN_MAX: Final = 100
 """Messages that cannot be read, of which each has a line of its own."""
+
+
+def any_size(address: str, error: HoldfastError) -> str:
+    """How a message is taken that was too large for the link; empty for another error."""
+    if getattr(error, "condition", None) != MESSAGE_SIZE_EXCEEDED:
+        return ""
+    return f"; `holdfast receive {address} --to DIRECTORY` takes messages of any size"
+
+
+def advice_for(args: argparse.Namespace, error: HoldfastError) -> str:
+    """What to give to `receive`, or to leave out, after that error; empty if nothing is known."""
+    looks = args.browse or args.from_sequence is not None
+    is_topic = TOPIC_PREFIX in unquote(args.address)
+    if looks and is_topic and getattr(error, "condition", None) == NOT_IMPLEMENTED:
+        return f"; leave out {'--browse' if args.browse else '--from-sequence'}"
+    return any_size(args.address, error)
 
 
 class Receiving(ABC, Generic[R]):
@@ -61,7 +79,7 @@ class Receiving(ABC, Generic[R]):
         except ConfigError:
             raise
         except HoldfastError as error:
-            complain(args, error)
+            complain(args, error, advice_for(args, error))
             code = 1
         else:
             if args.count is not None and self._received < args.count:

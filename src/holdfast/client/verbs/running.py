@@ -18,7 +18,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from holdfast.amqp.wire.conditions import MESSAGE_SIZE_EXCEEDED, NOT_IMPLEMENTED
 from holdfast.client.connection import Connection
 from holdfast.client.errors import ManagementError
 from holdfast.client.network.url import Url, parse_url
@@ -173,19 +172,9 @@ def refused(args: argparse.Namespace, error: ManagementError) -> int:
     return 1
 
 
-def complain(args: argparse.Namespace, error: HoldfastError) -> None:
-    say(f"holdfast {_verb(args)}: {error}{_advice(args, error)}", file=sys.stderr)
-
-
-def _advice(args: argparse.Namespace, error: HoldfastError) -> str:
-    """What to do at the command line, where the node knows of links alone."""
-    condition = getattr(error, "condition", None)
-    if condition == MESSAGE_SIZE_EXCEEDED:
-        address = getattr(args, "address", None) or args.queue
-        return f"; `holdfast receive {address} --to DIRECTORY` takes messages of any size"
-    if condition == NOT_IMPLEMENTED and (getattr(args, "browse", False) or getattr(args, "from_sequence", None)):
-        return f"; leave out {'--browse' if args.browse else '--from-sequence'}"
-    return ""
+def complain(args: argparse.Namespace, error: HoldfastError, advice: str = "") -> None:
+    """`advice`: what to do at the command line, where the node knows of links alone."""
+    say(f"holdfast {_verb(args)}: {error}{advice}", file=sys.stderr)
 
 
 def _verb(args: argparse.Namespace) -> str:

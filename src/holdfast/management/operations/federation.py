@@ -11,7 +11,7 @@ from holdfast.broker.entries.host_names import DEFAULT_HOST
 from holdfast.entity_types import FEDERATION
 from holdfast.errors import ConfigError
 from holdfast.federation.modes import DYNAMIC, PATTERNS_MAX, TO
-from holdfast.federation.settings import Entry, check_topic
+from holdfast.federation.settings import Entry, check_federated_topic
 from holdfast.management.operations.answers import Answer, Refused, text_of
 from holdfast.management.operations.changes import done_to, federation_added
 from holdfast.management.operations.costs import Costs
@@ -95,7 +95,7 @@ class FederationOperations:
         _check_host(host)
         subject = text_of(arguments, "subject", "")
         try:
-            check_topic(name)
+            check_federated_topic(name)
         except ConfigError as error:
             raise Refused(400, str(error)) from error
         found = binding_status.tree(self._control, self._routing(), name, subject)
