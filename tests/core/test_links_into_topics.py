@@ -55,6 +55,8 @@ def test_a_link_waits_for_the_room_of_a_copy_and_goes_on() -> None:
     rig.run(5)
     assert a.bodies("work") == ["3", "4"] and a.queue("@c").messages == 2
     assert state(a) == "no room"
+    awaited = [queue.key for queue in a.core.catalog.queues.values() if links_of(a).awaits_room(queue)]
+    assert awaited == ["topic/flights", "@c"], "its target and the queue for the other node"
     turns = a.turns
     rig.run(3)
     assert a.turns - turns < 100  # it waits

@@ -310,7 +310,7 @@ class QueueLinks:
 
     def awaits_room(self, queue: Queue) -> bool:
         """Whether a link may wait for room in the queue."""
-        return queue in self.by_target or bool(self.handing.remote_room.links)
+        return queue in self.by_target or self.handing.remote_room.is_awaited(queue)
 
     def room_may_be_back(self, target: Queue) -> None:
         """A queue has changed: links that wait for room there check again."""

@@ -16,10 +16,10 @@ AGAIN_S: Final = 1.0
 
 
 class Awaited(NamedTuple):
-    """Room for a copy of `bytes` in `queue`, which is waited for until `until`."""
+    """Room for a copy of `size` bytes in `queue`, which is waited for until `until`."""
 
     queue: Queue
-    bytes: int
+    size: int
     until: float
 
 
@@ -39,16 +39,20 @@ class RemoteRoom:
     def end_if_back(self, link: QueueLink) -> None:
         """Ends the wait of the link if there is room now, or the queue is gone."""
         awaited = self.links.get(link)
-        if awaited is not None and (awaited.queue.fits(awaited.bytes) or not self._catalog.has(awaited.queue)):
+        if awaited is not None and (awaited.queue.fits(awaited.size) or not self._catalog.has(awaited.queue)):
             self.links[link] = None
 
     def is_awaited_by(self, link: QueueLink) -> bool:
         return self.links.get(link) is not None
 
+    def is_awaited(self, queue: Queue) -> bool:
+        """Whether a link waits for room in that queue."""
+        return any(awaited is not None and awaited.queue is queue for awaited in self.links.values())
+
     def room_may_be_back(self, queue: Queue) -> None:
         """That queue has changed."""
         for link, awaited in self.links.items():
-            if awaited is not None and awaited.queue is queue and queue.fits(awaited.bytes):
+            if awaited is not None and awaited.queue is queue and queue.fits(awaited.size):
                 link.cursor.queue.touch()
 
     def forget(self, link: QueueLink) -> None:
