@@ -58,6 +58,8 @@ def test_a_scenario_is_no_topology(file: str, tmp_path: Path) -> None:
     assert not is_topology(str(tmp_path / "absent.toml"))
     (tmp_path / "broken.toml").write_text("[[node")
     assert not is_topology(str(tmp_path / "broken.toml"))
+    (tmp_path / "deep.toml").write_text("x = " + "[" * 100_000)
+    assert not is_topology(str(tmp_path / "deep.toml"))
 
 
 @pytest.mark.parametrize("option", ["--out", "--canary"])

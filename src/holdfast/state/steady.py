@@ -14,7 +14,7 @@ from holdfast.engine.port import Batch
 
 
 def put(batch: Batch, clock: Clock) -> None:
-    """Adds both to the batch."""
+    """Adds the steady and the wall clock to the batch."""
     batch.puts["node", STEADY] = clock.steady_ms.to_bytes(8, "big")
     batch.puts["node", WALL] = clock.wall_ms.to_bytes(8, "big")
 

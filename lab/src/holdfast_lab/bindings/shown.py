@@ -7,7 +7,6 @@ Every link spreads the topic, in the direction of a link that has one. One seed,
 import argparse
 import hashlib
 import time
-import tomllib
 from functools import partial
 from random import Random
 from typing import Final
@@ -16,7 +15,7 @@ from holdfast.errors import ConfigError
 from holdfast.federation.settings import Entry
 from holdfast.lines import json_line, say
 from holdfast.routing.topology import Topology
-from holdfast.text_files import read_text
+from holdfast.text_files import read_text, toml_of
 from holdfast_lab.bindings import checks
 from holdfast_lab.bindings.drawn import DELAYS_S, PATTERNS, TOPIC, WORDS
 from holdfast_lab.bindings.world import World
@@ -111,7 +110,7 @@ def _mend(world: World, a: str, b: str) -> None:
 def is_topology(name: str) -> bool:
     """Whether a topology file is meant, and no scenario: it lists its nodes. Not, where it cannot be read."""
     try:
-        document = tomllib.loads(read_text("topology", name, FILE_BYTES_MAX)) if name.endswith(".toml") else {}
-    except (ConfigError, tomllib.TOMLDecodeError):
+        document = toml_of(read_text("topology", name, FILE_BYTES_MAX)) if name.endswith(".toml") else {}
+    except ConfigError:
         return False
     return isinstance(document.get("node"), list)

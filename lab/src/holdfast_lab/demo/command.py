@@ -14,7 +14,6 @@ import json
 import shutil
 import sys
 import time
-import tomllib
 from collections.abc import Callable, Coroutine
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -23,6 +22,7 @@ from typing import Any, Final
 from holdfast.errors import ConfigError, HoldfastError, missing_package
 from holdfast.lines import say
 from holdfast.routing.topology import Topology, topology_of
+from holdfast.text_files import toml_of
 from holdfast_lab.base.processes import Child, Children, cancel_on_signals, first_of, holdfast_command
 from holdfast_lab.base.progress import Progress
 from holdfast_lab.demo import departures as data
@@ -143,7 +143,7 @@ def sixteen(directory: Path) -> Topology:
     text = importlib.resources.files("holdfast_lab.demo").joinpath(TOPOLOGY).read_text(encoding="utf-8")
     directory.mkdir(parents=True)
     (directory / fleet_state.TOPOLOGY).write_text(text, encoding="utf-8")
-    return topology_of(tomllib.loads(text))
+    return topology_of(toml_of(text))
 
 
 async def _run(out: Path, work: Path, limit: int | None) -> int:

@@ -1,4 +1,5 @@
-"""The layout of rows of custody: names, origins, hops, renewals, and links that may be resumed.
+"""The layout of rows of custody: names, origins, hops, renewals, and links that may be resumed; and the keys of the two
+clocks, by which times in those rows are read.
 
 Rules of this file: pure packing, one pair of functions for each kind of row; fixed layouts by `struct`.
 """
