@@ -38,9 +38,9 @@ RUN_BYTES_MAX: Final = 2 * MIB
 WAIT_TURNS: Final = 32
 """Turns in a row without a message for which a drain waits while another consumer gets the next entry."""
 
-FAILING: Final = (STOLEN, UNKNOWN_TRANSACTION)
-"""What the peer did where the node detaches a link: these ends count as failed deliveries of what the link held, and
-others do not."""
+COUNTED_CONDITIONS: Final = (STOLEN, UNKNOWN_TRANSACTION)
+"""If the node detaches a link with one of these conditions, its unsettled messages count as failed deliveries. With any
+other condition they do not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,8 @@ class ConsumerLink(Offered):
         """Presettled entries handed out in this turn: finished when it ends."""
         self.large: LargeSend | None = None
         self.stopped = False
-        self.failed = True
+        """Whether it met a message that is too large for it while it held others, and was handed nothing since."""
+        self.end_counts_as_failure = True
         """Whether its end counts as a failed delivery of what it holds."""
         self.turns_waited = self.last_waited = 0
         """In how many turns its drain waited for another consumer, and the last of them (Work.turns)."""
@@ -276,14 +277,14 @@ class ConsumerLink(Offered):
         if self.use is not None and self.use.next_consumers:
             self.use.had_its_turn(self)
         if self.stopped:
-            self.parts.too_large.goes_on(self)
+            self.parts.too_large.forget(self)
 
     def answered(self) -> None:
         super().answered()
         self.parts.too_large.answered(self)
 
     def detach_with(self, reason: str, condition: str) -> None:
-        self.failed = condition in FAILING
+        self.end_counts_as_failure = condition in COUNTED_CONDITIONS
         super().detach_with(reason, condition)
 
     def outcomes(self, contexts: list[Any], state: object, settled: bool, first: int, last: int) -> None:
@@ -379,7 +380,11 @@ class ConsumerLink(Offered):
         self.finish_presettled()
         self.cursor.release(self)
         self.parts.returns.requeue_found(
-            self, self.cursor, lambda: self.in_hands(known, held=held), max(held, len(known)), failed=self.failed
+            self,
+            self.cursor,
+            lambda: self.in_hands(known, held=held),
+            max(held, len(known)),
+            failed=self.end_counts_as_failure,
         )
         self.parts.dynamic_nodes.left(self, self.queue)
 
@@ -403,6 +408,6 @@ class ConsumerLink(Offered):
         """The link releases everything that it holds."""
         self.held = 0
         self._settled(self.held_bytes)
-        self.parts.too_large.goes_on(self)
+        self.parts.too_large.forget(self)
         if self.use is not None:
             self.use.leave(self)

@@ -17,6 +17,7 @@ from holdfast.peers.link_tables import LinkTables
 from holdfast.state.turns import Turns
 
 PATIENCE_S: Final = 300.0
+"""How long a stopped link may settle nothing before it is detached."""
 
 
 class Consuming(Protocol):
@@ -68,7 +69,7 @@ class TooLarge:
         consumer.detach_with(text, MESSAGE_SIZE_EXCEEDED)
 
     def _holds_any(self, consumer: Consuming) -> bool:
-        """Whether the outcome of anything that it was sent is open, or is not on disk and its peer waits for that."""
+        """Whether the peer has not settled something, or has not been told that an outcome is on disk."""
         link = consumer.link
         if consumer.held or consumer.settling or link.unsettled:
             return True
@@ -92,7 +93,7 @@ class TooLarge:
         if self.waiting.pop(consumer, None) is not None:  # the order is that of their ends
             self.waiting[consumer] = self._until()
 
-    def goes_on(self, consumer: Consuming) -> None:
+    def forget(self, consumer: Consuming) -> None:
         """The consumer was handed a message, or has ended: it is not waited for."""
         consumer.stopped = False
         self.waiting.pop(consumer, None)

@@ -47,8 +47,8 @@ PARTS_KEPT: Final = 8
 
 
 class Base(NamedTuple):
-    """What a follower has, or will have once everything sent has arrived. `form`: which rows; these themselves, unless
-    they are known as a form that a set had on its way alone."""
+    """What a follower has, or will have once everything sent has arrived. `form`: identifies the rows. `rows`: the
+    rows; None for an intermediate form, which is known only by its number."""
 
     form: int
     edition: Edition

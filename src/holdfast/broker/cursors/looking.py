@@ -63,7 +63,7 @@ class Looking(Sharing[Ranked]):
     def start_anew(self) -> None:
         self._back.clear()
         for group in self._by_text.values():
-            group.take_apart()
+            group.clear_apart()
             group.ready = Ready()
             group.position = min(self._first(), self._cursor.position)
         self._count()

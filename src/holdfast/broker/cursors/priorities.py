@@ -59,7 +59,7 @@ class Priorities(Looking):
 
     def look_again_at_passed(self) -> None:
         for group in self._by_text.values():
-            self._back |= group.take_apart()
+            self._back |= group.clear_apart()
 
     def set_apart(self, sequence: int) -> None:
         value = self._cursor.queue.value(sequence)
@@ -228,7 +228,7 @@ class Priorities(Looking):
         """What is apart is looked at again for a consumer that was not asked."""
         for group in self._by_text.values():
             if len(group.apart) and not group.apart_for.issuperset(group.wanting()):
-                self._back |= group.take_apart()
+                self._back |= group.clear_apart()
 
     # ------------------------------------------------------------------------------------------------ handed out
 

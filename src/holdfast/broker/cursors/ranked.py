@@ -49,7 +49,7 @@ class Ranked(Group):
         self.apart_for = self.apart_for.intersection(consumers) if len(self.apart) else set(consumers)
         self.apart.levels[level_of(value)].give_back(sequence)
 
-    def take_apart(self) -> set[int]:
+    def clear_apart(self) -> set[int]:
         """Returns, and forgets, the entries that consumers could not have."""
         apart, self.apart = self.apart, Ready()
         self.apart_for.clear()

@@ -75,8 +75,8 @@ class Selection(Group):
         self.apart_for = self.apart_for.intersection(consumers) if self.apart else set(consumers)
         self.apart.add(heappop(self.hits))
 
-    def take_apart(self) -> None:
-        """What is apart is a hit again."""
+    def rejoin_apart(self) -> None:
+        """Entries that were set apart are hits again."""
         if self.apart:
             self.hits += self.apart
             heapify(self.hits)

@@ -75,7 +75,7 @@ class Selections(Sharing[Selection]):
 
     def look_again_at_passed(self) -> None:
         for selection in self._by_text.values():
-            selection.take_apart()
+            selection.rejoin_apart()
             if selection.passed_over is not None:
                 self._rewind(selection, selection.passed_over)
 
@@ -89,7 +89,7 @@ class Selections(Sharing[Selection]):
         self._looked.clear()
         for selection in self._by_text.values():
             selection.passed_over = None
-            selection.take_apart()
+            selection.rejoin_apart()
             selection.rewind(min(self._first(), self._cursor.position))
         self._count()
 
@@ -225,7 +225,7 @@ class Selections(Sharing[Selection]):
         assert self._free is not None
         given = 0
         if not selection.apart_for.issuperset(selection.wanting()):
-            selection.take_apart()
+            selection.rejoin_apart()
         while selection.hits and self._left > 0 and self._bytes_left > 0:
             wanting = selection.wanting()
             if not wanting or not self._may_have(selection, selection.hits[0]):

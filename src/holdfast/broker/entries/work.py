@@ -11,10 +11,9 @@ from holdfast.broker.entries.wheel import Timed, Wheel
 from holdfast.engine.port import Batch
 
 RETIRES_MAX: Final = 8_000
-"""Retirements in the turn's batch at which a commit comes before more is dropped, so that a batch is never as deep as a
-queue. A part that drops many also counts what is moved (`Work.is_full`). Others count the batch's own alone: a turn
-that moves entries has its own bound, and its commit waits for nothing. Each module reads its own name for it, which the
-lab turns down."""
+"""Maximum retirements in one turn's batch. At the maximum the batch is committed before more entries are dropped.
+`Work.is_full` also counts moved entries; a caller that compares `batch.retires` itself does not. Each module imports
+this name, so that the lab can lower it there."""
 
 QueueT = TypeVar("QueueT", bound=Timed)
 

@@ -91,12 +91,12 @@ def _identify(context: "ssl.SSLContext", certificate_file: str | Path, key_file:
         context.load_cert_chain(certificate_file, key_file, password=_no_password)
     except (OSError, ValueError) as error:
         where = f"certificate_file {certificate_file}" + ("" if key_file is None else f" with key_file {key_file}")
-        text = f"{where} cannot be used ({_lacking(certificate_file, key_file) or describe(error)})"
+        text = f"{where} cannot be used ({_missing_part(certificate_file, key_file) or describe(error)})"
         raise ConfigError(f"{text}; give a certificate and its key, without a password, in PEM") from None
 
 
-def _lacking(certificate_file: str | Path, key_file: str | Path | None) -> str:
-    """What OpenSSL has no words for."""
+def _missing_part(certificate_file: str | Path, key_file: str | Path | None) -> str:
+    """Which of certificate and key is missing or unreadable; empty if both are there."""
     holds_key = certificate_file if key_file is None else key_file
     for what, mark, path in (("certificate", b"CERTIFICATE", certificate_file), ("key", b"PRIVATE KEY", holds_key)):
         try:

@@ -28,7 +28,7 @@ NO_AUTHORITY: Final = frozenset((2, 18, 19, 20, 21))
 """OpenSSL's codes where the chain ends at nobody who is trusted: X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT and the like."""
 OTHER_NAME: Final = frozenset((62, 64))
 """The same where it is another host's: X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH."""
-OF_ANOTHER_TIME: Final = frozenset((9, 10))
+OUTSIDE_VALIDITY: Final = frozenset((9, 10))
 """The same where it is not valid at this time: X509_V_ERR_CERT_NOT_YET_VALID and X509_V_ERR_CERT_HAS_EXPIRED."""
 TLS_ALERT: Final = b"\x15\x03"
 
@@ -206,7 +206,7 @@ def _describe_tls(error: BaseException) -> str:
         what_to_do = "; name the authority that signed it (ca_file, --ca-file)" if code in NO_AUTHORITY else ""
         if code in OTHER_NAME:
             what_to_do = "; use a name that it has as the URL's host, or give one (server_name, --server-name)"
-        if code in OF_ANOTHER_TIME:
+        if code in OUTSIDE_VALIDITY:
             what_to_do = "; put a valid one into the node's certificate_file, or set the clock of this machine"
         return f"the node's certificate is not trusted: {distrust.rstrip('.')}{what_to_do}"
     reason = str(getattr(error, "reason", None) or "the connection was closed")

@@ -54,7 +54,7 @@ class RemoteReceiver(ProducerLink):
         super().settle(deliveries, outcome)
 
     @property
-    def is_open(self) -> bool:
+    def has_unsettled(self) -> bool:
         link = self.link
         unsettled = sum(owner is link for owner in link.session.unsettled_in.values())
         return self.growing is not None or link.partial is not None or unsettled > len(self.parked)
@@ -88,7 +88,7 @@ class FetchingLink(KeptLink):
 
     @property
     def is_idle(self) -> bool:
-        return not self.is_open and self.clock.now >= max(self.turn_since, self.passed_at) + IDLE_S
+        return not self.has_unsettled and self.clock.now >= max(self.turn_since, self.passed_at) + IDLE_S
 
     def begin(self, session: Session, name: str) -> Sender | Receiver:
         source, target = Source(address=self._fetch.source), Target(address=spelt_out(self._fetch.target))

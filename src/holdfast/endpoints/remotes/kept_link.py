@@ -1,5 +1,5 @@
 """A link to a remote that is attached again whenever it has ended, rests where its messages are not taken, and leaves
-its place to another where the remote allows too few (places.py).
+its place to another where the remote allows too few (link_slots.py).
 
 Rules of this file: every wait is bounded, and becomes longer until a message passes.
 """
@@ -38,7 +38,7 @@ class Serving(Protocol):
     """What serves the link once it is attached."""
 
     @property
-    def is_open(self) -> bool:
+    def has_unsettled(self) -> bool:
         """Whether a message is under way on it."""
 
     def hand_back(self) -> None:
@@ -171,9 +171,9 @@ class KeptLink:
     # ------------------------------------------------------------------------------------------------ its place
 
     @property
-    def is_open(self) -> bool:
+    def has_unsettled(self) -> bool:
         """Whether a message is under way on it."""
-        return self.serving is not None and self.serving.is_open
+        return self.serving is not None and self.serving.has_unsettled
 
     def leave(self) -> None:
         """Another link waits for its place: nothing new passes."""

@@ -1,7 +1,7 @@
 """The connection to one remote: dialled again whenever it has ended, with a link for each address (docs/remotes.md).
 
 Rules of this file: the remote is a stranger, so its answers end this connection at most. Links are attached once a
-session is begun, each where places.py finds one for it.
+session is begun, each where link_slots.py finds one for it.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from holdfast.endpoints.consumer import ConsumerParts
 from holdfast.endpoints.producer import ProducerParts
 from holdfast.endpoints.remotes.fetching import FetchingLink
 from holdfast.endpoints.remotes.kept_link import ANSWER_S, KeptLink
-from holdfast.endpoints.remotes.places import Places
+from holdfast.endpoints.remotes.link_slots import LinkSlots
 from holdfast.endpoints.remotes.sending import SendingLink
 from holdfast.engine import events
 from holdfast.engine.back_off import jittered_s
@@ -57,7 +57,7 @@ class Remote:
         self._clock = parts.clock
         self.config = config
         self.peer: Peer | None = None
-        self.places = Places(parts.clock, self._given)
+        self.slots = LinkSlots(parts.clock, self._given)
         self.dialling = False
         self.dial_at: float | None = parts.clock.now
         self.attempts = 0
@@ -92,7 +92,7 @@ class Remote:
     @property
     def is_up(self) -> bool:
         """Whether there is a session."""
-        return self.places.peer is not None
+        return self.slots.peer is not None
 
     @property
     def state(self) -> str:
@@ -163,9 +163,9 @@ class Remote:
     def session_begun(self, peer: Peer) -> None:
         """A session was begun, by either side: links are attached in those that both have begun."""
         if self.is_up:
-            self.places.give()
+            self.slots.give()
             return
-        if not self.places.begin(peer):
+        if not self.slots.begin(peer):
             return
         self._answer_by = self._begin_at = None
         self.since, self.reason = self._clock.now, ""
@@ -177,8 +177,8 @@ class Remote:
         link.due_at = None
         if self.peer is None or not self.is_up:
             return  # it is attached when there is a session
-        if self.places.sessions:
-            self.places.ask(link)
+        if self.slots.sessions:
+            self.slots.ask(link)
         else:
             self._parts.connections.drop(self.peer, "it ended the session")
 
@@ -200,7 +200,7 @@ class Remote:
         """That queue is about to be deleted: nothing uses it any more."""
         link = self.sending.pop(queue, None)
         if link is not None:
-            self.places.drop(link)
+            self.slots.drop(link)
             link.end()
 
     # ------------------------------------------------------------------------------------------------ its end
@@ -215,7 +215,7 @@ class Remote:
 
     def _let_go(self) -> None:
         self.peer = self._answer_by = self._begin_at = None
-        self.places.end()
+        self.slots.end()
         self.lost_count += 1
         for link in self.links:
             link.let_go()
@@ -245,7 +245,7 @@ class Remote:
     def next_deadline(self) -> float | None:
         if self.peer is None:
             return self.dial_at
-        times = [self._answer_by, self._begin_at, self.places.due_at, *(link.due_at for link in self.resting)]
+        times = [self._answer_by, self._begin_at, self.slots.due_at, *(link.due_at for link in self.resting)]
         return min((at for at in times if at is not None), default=None)
 
     def tick(self, now: float) -> None:
@@ -261,4 +261,4 @@ class Remote:
                     self._attach(link)
                 else:
                     link.go_on()
-        self.places.tick(now)
+        self.slots.tick(now)

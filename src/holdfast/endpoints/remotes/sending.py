@@ -58,7 +58,7 @@ class RemoteSender(ConsumerLink):
             self._kept.wait("it returns messages")
 
     @property
-    def is_open(self) -> bool:
+    def has_unsettled(self) -> bool:
         return bool(self.held or self.settling or self.link.unsettled) or self.large is not None
 
     def hand_back(self) -> None:
@@ -87,7 +87,7 @@ class SendingLink(KeptLink):
 
     @property
     def is_idle(self) -> bool:
-        return not self.is_open and not self.wants
+        return not self.has_unsettled and not self.wants
 
     def begin(self, session: Session, name: str) -> Sender | Receiver:
         source, target = Source(address=spelt_out(self.name)), Target(address=self._far)

@@ -10,8 +10,9 @@ from holdfast.engine.events import CertificateRead
 from holdfast.units import iso8601
 
 SOON_MS: Final = 14 * 86_400_000
+"""Reported this long before it expires."""
 SOON_SHARE: Final = 4
-"""Of a certificate that is valid for less than SOON_MS times this, the last so-manieth part of its time is soon."""
+"""A short-lived certificate is reported in the last quarter (1/SOON_SHARE) of its validity."""
 
 
 class CertificateExpiry:

@@ -59,7 +59,7 @@ class RemoteStatus:
             if self._knows(remote.name):
                 text = f"remote {remote.name}: a node of the network has this name, and gets no messages from here"
                 yield f"remote {remote.name} - node", f"{text}; rename the remote or the node"
-            if turns := remote.places.turns:
+            if turns := remote.slots.turns:
                 text = f"remote {remote.name}: {len(turns)} links wait for their turn: {_allowed(remote)}"
                 yield f"remote {remote.name} - turns", f"{text}; raise these there, or use fewer addresses"
             for text in islice(_refused(remote), TOLD_MAX):
@@ -82,8 +82,8 @@ def _refused(remote: Remote) -> Iterator[str]:
 def _in_turn(remote: Remote) -> Iterator[str]:
     """Links that wait for another to leave its place."""
     told = f"it waits for its turn: {_allowed(remote)}"
-    return (f"{link.name}: {told}" for link in remote.places.turns if not link.reason)
+    return (f"{link.name}: {told}" for link in remote.slots.turns if not link.reason)
 
 
 def _allowed(remote: Remote) -> str:
-    return f"the connection allows {remote.places.most} links (handle-max and channel-max of both sides)"
+    return f"the connection allows {remote.slots.links_max} links (handle-max and channel-max of both sides)"

@@ -23,7 +23,7 @@ LEAVE_S: Final = 10.0
 """How long a link that is to leave its place waits for the answers to what is under way, after which it stays."""
 
 
-class Places:
+class LinkSlots:
     """The places on the connection that the remote has now. `waiting`: links without one, the one that has waited
     longest first."""
 
@@ -33,7 +33,7 @@ class Places:
         self.peer: Peer | None = None
         """None before the first session is begun."""
         self.waiting: dict[KeptLink, None] = {}
-        self.holding: dict[KeptLink, None] = {}
+        self.holders: dict[KeptLink, None] = {}
         """Links that were given a place."""
         self.due_at: float | None = None
         self._count = 0
@@ -48,7 +48,7 @@ class Places:
         """Links wait, and no further session may come."""
 
     def begin(self, peer: Peer) -> bool:
-        """A session was begun: whether there are places, as both sides have begun one."""
+        """A session was begun. Returns whether links can be attached: whether both sides have begun a session."""
         self.peer = peer
         self._asked_at = self._clock.now
         if not self.sessions:
@@ -59,7 +59,7 @@ class Places:
         """The connection has ended."""
         self.peer = self.due_at = self._leaving = None
         self.waiting.clear()
-        self.holding.clear()
+        self.holders.clear()
         self._count = 0
         self._begin_at = 0.0
         self._full = False
@@ -73,7 +73,7 @@ class Places:
         return [session for session in found if session.usable and session.remote_channel is not None]
 
     @property
-    def most(self) -> int:
+    def links_max(self) -> int:
         """Links that the sessions take."""
         return sum(map(_most_in, self.sessions))
 
@@ -113,14 +113,14 @@ class Places:
 
     def ask(self, link: KeptLink) -> None:
         """The link needs a place: it is attached now, or when its turn comes."""
-        self.holding.pop(link, None)
+        self.holders.pop(link, None)
         self.waiting[link] = None
         self.give()
 
     def drop(self, link: KeptLink) -> None:
         """The link is needed no more."""
         self.waiting.pop(link, None)
-        self.holding.pop(link, None)
+        self.holders.pop(link, None)
 
     def give(self) -> None:
         """Gives free places to links that wait, first to those that have something to do."""
@@ -134,7 +134,7 @@ class Places:
                 break
             link = next((each for each in self.waiting if each.wants), None) or next(iter(self.waiting))
             del self.waiting[link]
-            self.holding[link] = None
+            self.holders[link] = None
             self._attach(link, peer, session)
         self._full = bool(self.waiting) and not self._ask_for_session(now)
         self.due_at = now + LOOK_S if self.waiting else None
@@ -163,7 +163,7 @@ class Places:
 
     def _choose(self, now: float) -> None:
         """Has a link leave: an idle one, or one that has had its turn."""
-        served = sorted((link for link in self.holding if link.serving is not None), key=lambda link: link.turn_since)
+        served = sorted((link for link in self.holders if link.serving is not None), key=lambda link: link.turn_since)
         found = next((link for link in served if link.is_idle), None)
         found = found or next((link for link in served if now >= link.turn_since + TURN_S), None)
         if found is not None:
@@ -173,18 +173,18 @@ class Places:
     def _look_at_leaving(self, link: KeptLink, now: float, *, wanted: bool) -> None:
         if not link.leaving:  # its link has ended meanwhile
             self._leaving = None
-        elif not wanted or (link.is_open and now >= self._leaving_since + LEAVE_S):
+        elif not wanted or (link.has_unsettled and now >= self._leaving_since + LEAVE_S):
             self._leaving = None
             link.stay()
-        elif not link.is_open:
+        elif not link.has_unsettled:
             self._leaving = None
             link.give_up()
             if link.due_at is None:
                 self.ask(link)
             else:
-                self.holding.pop(link, None)
+                self.holders.pop(link, None)
 
 
 def _most_in(session: Session) -> int:
-    """Each link has a handle of both sides'."""
+    """Links that the session takes: each needs a handle at both ends."""
     return min(session.handle_max_out, session.connection.settings.handle_max) + 1
