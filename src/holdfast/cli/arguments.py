@@ -22,7 +22,7 @@ ALIKE: Final = 0.7
 NONE: Final = "none"
 """As an option: no limit."""
 SHOWN_MAX: Final = 1e16
-"""The greatest maximum that is named to whoever gave something else than a number above it."""
+"""A maximum above this is named only to a user who exceeded it."""
 
 Verbs = argparse._SubParsersAction  # the type that add_subparsers returns has no public name
 

@@ -29,13 +29,14 @@ OVERHEAD: Final = 512
 
 
 class Unchangeable(Exception):
-    """The entry stays where it is, with the reason; `no_disk`: the disk does not work or has no room. `is_own`: others
-    may be changed, and the text goes on from what names the entry."""
+    """The entry stays where it is, with the reason; `no_disk`: the disk does not work or has no room.
+    `concerns_entry`: only this entry is refused; the text then has no subject, and the caller puts `message N of queue
+    Q` before it."""
 
-    def __init__(self, text: str, *, no_disk: bool = False, is_own: bool = False) -> None:
+    def __init__(self, text: str, *, no_disk: bool = False, concerns_entry: bool = False) -> None:
         super().__init__(text)
         self.no_disk = no_disk
-        self.is_own = is_own
+        self.concerns_entry = concerns_entry
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -134,7 +135,7 @@ class EntryChanges:
             bytes_max = queue.config.bytes_max
             if bytes_max is not None and item.size > bytes_max and queue.fits(1):
                 text = f"has {item.size} bytes; queue {queue.name!r} takes more than {bytes_max} only while it is empty"
-                raise Unchangeable(text, is_own=True)
+                raise Unchangeable(text, concerns_entry=True)
             raise Unchangeable(f"queue {queue.name!r} is full")
         if self._disk.takes_nothing or not self._room.has(len(value) + OVERHEAD):
             raise Unchangeable("the node's disk has no room", no_disk=True)

@@ -24,7 +24,7 @@ NOTICED_S: Final = (0.05, 3.0)
 """How long a side takes to find out that a session broke."""
 
 UNNOTICED_S: Final = 15.0
-"""For so long a node may be named by an answer whose store is gone: the break is noticed, and is told hop by hop."""
+"""How long an answer may still name a node whose store was replaced."""
 COMMIT_S: Final = (0.001, 0.02)
 RECONNECT_S: Final = 0.5
 CHECKED_EACH: Final = 31

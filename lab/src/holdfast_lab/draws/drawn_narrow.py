@@ -22,7 +22,7 @@ CALM: Final = frozenset({"slow-disk", "refusing-disk", "full-disk", "clock-step"
 
 
 def narrow(random: Random, node: str, plan: Plan) -> Scene:
-    """Small and large messages for consumers that take the small ones alone, most of them beside nobody who takes the
+    """Small and large messages for consumers that accept only the small ones; in most seeds no consumer accepts the
     large ones. Where no link ends but by the node's own choice, most queues have a `deliveries_max`."""
     places = [name for name in plan.topology.nodes if _has_a_place(plan, name)]
     calm = [name for name in places if _is_calm(plan, name)] if random.random() < 0.8 else []

@@ -135,7 +135,7 @@ class Narrow:
             await asyncio.sleep(RETRY_S)
 
     async def _look(self, bed: Bed, connection: Connection, address: str, name: str) -> None:
-        """One that breaks, or for which there are no dead letters yet, is none."""
+        """A look that breaks, or finds no `$dead-letters`, is skipped."""
         try:
             receiver = await connection.receiver(DEAD_LETTERS, credit=100, browse=True, name=name)
         except BREAKS:

@@ -169,7 +169,8 @@ class DynamicNodes:
         return self._begin(peer, TemporaryTopic(**self._fields(peer, wanted))) if self._has_place(peer) else None
 
     def bound_reached_text(self, peer: Peer, what: str) -> str:
-        """Why `create` has returned None, with the name of the bound. `what`: of these it counts the connection's."""
+        """Why `create` has returned None, with the name of the bound. `what`: the noun in the text, such as `dynamic
+        nodes`."""
         most = self._limits.dynamic_nodes_max
         if self.of_peer.get(peer, 0) >= most:
             return f"the connection has too many {what}; the limit is {most} (dynamic_nodes_max)"

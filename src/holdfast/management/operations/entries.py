@@ -182,14 +182,16 @@ class EntryOperations:
         queue, sequence, value = self._unheld(host, name, arguments)
         place = annotate.notes_of(entry.unpack(value)).get(DEAD_FROM)
         if queue.kind is not QueueKind.DEAD_LETTERS or not isinstance(place, str):
-            raise _own(409, sequence, f"message {sequence} of queue {name!r} is no dead letter of a queue; use MOVE")
+            raise _refused_entry(
+                409, sequence, f"message {sequence} of queue {name!r} is no dead letter of a queue; use MOVE"
+            )
         return self._move(queue, sequence, value, place)
 
     def copy(self, host: str, name: str, arguments: dict[str, Any]) -> Later:
         queue, sequence, value = self._unheld(host, name, arguments)
         if value[1] & entry.BLOB:
             text = f"message {sequence} of queue {name!r} is large, and on disk once; move it, or read it and send it"
-            raise _own(409, sequence, text)
+            raise _refused_entry(409, sequence, text)
         found = self._resolved(host, text_of(arguments, "to"))
         copied = _changed(queue, sequence, lambda: self._changes.copy(value, found))
         return self._later(Answer(200, "OK", {"to": text_of(arguments, "to"), "sequence": Ulong(copied)}))
@@ -219,22 +221,22 @@ class EntryOperations:
         sequence = number_of(arguments, "sequence")
         value = queue.value(sequence) if 0 < sequence < queue.visible else None
         if value is None or queue.leaves(sequence):
-            raise _own(404, sequence, f"no message {sequence} in queue {name!r}")
+            raise _refused_entry(404, sequence, f"no message {sequence} in queue {name!r}")
         return queue, sequence, value
 
     def _unheld(self, host: str, name: str, arguments: dict[str, Any]) -> tuple[Queue, int, bytes]:
         """As `_found`; 409 if a consumer holds it, or had it since it was looked at."""
         queue, sequence, value = self._found(host, name, arguments)
         if any(sequence in cursor.acquired for cursor in queue.cursors):
-            raise _own(409, sequence, f"a consumer holds message {sequence} of queue {name!r}")
+            raise _refused_entry(409, sequence, f"a consumer holds message {sequence} of queue {name!r}")
         asked, count = number_of(arguments, "delivery_count"), _failures(queue, sequence)
         if asked != count:
             text = f"{count} deliveries of message {sequence} of queue {name!r} have failed, not {asked}"
-            raise _own(409, sequence, text)
+            raise _refused_entry(409, sequence, text)
         return queue, sequence, value
 
 
-def _own(status: int, sequence: int, text: str) -> Refused:
+def _refused_entry(status: int, sequence: int, text: str) -> Refused:
     """The fault is that message's own."""
     return Refused(status, text, {"sequence": Ulong(sequence)})
 
@@ -243,8 +245,8 @@ def _changed(queue: Queue, sequence: int, change: Callable[[], T]) -> T:
     try:
         return change()
     except Unchangeable as error:
-        if error.is_own:
-            raise _own(409, sequence, f"message {sequence} of queue {queue.name!r} {error}") from error
+        if error.concerns_entry:
+            raise _refused_entry(409, sequence, f"message {sequence} of queue {queue.name!r} {error}") from error
         raise Refused(503 if error.no_disk else 409, str(error)) from error
 
 
