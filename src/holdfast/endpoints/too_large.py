@@ -2,7 +2,8 @@
 a consumer cannot have").
 
 Rules of this file: a link that holds messages gets no more and is detached only once these are settled, so that their
-outcomes count. One that settles nothing for PATIENCE_S is detached with what it holds.
+outcomes count. One that settles nothing for PATIENCE_S is detached with what it holds. Source:
+docs/adr/0115-too-large-for-its-link.md.
 """
 
 from typing import Any, Final, Protocol
