@@ -8,6 +8,7 @@ from holdfast.amqp.connection import Receiver, Sender
 from holdfast.amqp.message.message import Message
 from holdfast.amqp.wire.performatives import Accepted, Header, Properties, Source, Target
 from holdfast.amqp.wire.types import Described, Symbol, Ulong
+from holdfast.core import undo
 from holdfast.endpoints.addresses.dynamic_nodes import TemporaryTopic
 from holdfast.settings.limits import Limits
 from support.rig import Client, Node, Rig
@@ -226,6 +227,41 @@ def test_large_messages() -> None:
     rig.run(3)
     assert nothing_is_left(hub)
     assert not hub.store._blobs
+
+
+@pytest.mark.parametrize("why", ["full", "failure"])
+def test_a_large_message_that_is_not_on_disk_is_not_accepted(why: str) -> None:
+    """No subscription has it any more; a small one, which all have, is accepted."""
+    rig, hub, maker = world(limits=LIMITS)
+    _, address = create(maker)
+    _, small = create(maker, name="small")
+    readers, reader_of_small = [rig.client(hub) for _ in range(2)], rig.client(hub)
+    for reader in readers:
+        subscribe(reader, address)
+    subscribe(reader_of_small, small)
+    writer, other = rig.client(hub), rig.client(hub)
+    links = send(writer, address), send(writer, small)
+    assert hub.core is not None
+    hub.hold_commits = True
+    send(other, "work", "stored")
+    writer.send(links[0], "x" * LARGE, context="large")
+    writer.send(links[1], "small", context="small")
+    rig.settle()
+    assert hub.core.turns.in_flight is not None and len(hub.core.work.referred) == 2
+    if why == "full":
+        hub.refuse = 1
+    else:
+        undo.take_back_gathered(hub.core, ())
+    hub.hold_commits = False
+    rig.run(1)
+    outcomes = dict(writer.outcomes)
+    assert not isinstance(outcomes["large"], Accepted) and isinstance(outcomes["small"], Accepted)
+    assert reader_of_small.bodies() == ["small"]
+    writer.send(links[0], "y" * LARGE, context="again")
+    rig.run(1)
+    assert isinstance(dict(writer.outcomes)["again"], Accepted)
+    assert [[body[:1] for body in reader.bodies()] for reader in readers] == [["y"]] * 2
+    assert len(topics(hub)) == 2
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Congestion that the swarm draws last: who ignores its rate for long, and room that opens after a quiet while."""
 
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -12,10 +13,13 @@ from holdfast.pacing.messages import read_pace
 from holdfast.pacing.root_credit import RootCredit
 from holdfast.peering.rate_control import RateControl
 from holdfast_lab.draws import drawn_congestion
-from holdfast_lab.draws.drawn_congestion import IGNORED_S, MIXED, QUIET, with_congestion
+from holdfast_lab.draws.drawn_congestion import IGNORED_S, MIXED, QUIET, ROOT_RATE, with_congestion
 from holdfast_lab.draws.drawn_hosts import CROSSED
 from holdfast_lab.draws.drawn_pacing import QUEUE
+from holdfast_lab.plan.faults import Fault
 from holdfast_lab.plan.plan import Plan, from_json
+from holdfast_lab.runs import cut_watch
+from holdfast_lab.runs.cut_watch import IGNORED_PERIODS, OVER
 from holdfast_lab.runs.run import Result, execute
 from holdfast_lab.runs.swarm import draw_plan
 from support.drawing import draw_up_to
@@ -114,6 +118,51 @@ def test_a_neighbour_is_over_its_rate_for_long_enough_to_be_cut(monkeypatch: pyt
     monkeypatch.setattr(RootCredit, "computed", computed)
     result = ignoring()
     assert not result.ok and "its link is not held to it" in result.failure
+
+
+@pytest.mark.sim
+def test_what_was_under_way_when_a_root_cut_a_neighbour_is_not_held_against_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that waited while the link was down is sent at once, and the root reads it slowly."""
+    seed, plan = next((seed, plan) for seed, plan in plans().items() if ignores(plan))
+    mine = tuple(told for told in plan.workloads if str(told.get("name", "")).startswith(QUEUE))
+    [fault] = [fault for fault in plan.faults if fault.kind == "ignores-rate"]
+    [root] = [name for name, told in plan.topology.pacing.items() if told.rate is not None]
+    down = Fault(kind="partition", at=1.0, link=(fault.node, root), seconds=7.0)
+    limits = replace(
+        plan.topology.limits, connection_unstored_bytes_max=1_000, unstored_bytes_max=2_000, hop_in_doubt_max=500
+    )
+    plan = replace(
+        plan, topology=replace(plan.topology, limits=limits), workloads=mine, paged=False, turn_s=0.01, piece_bytes=700,
+        faults=(replace(fault, at=0.5, seconds=24.0), down), safety_s=25.0,
+    )  # fmt: skip
+    end_period, in_a_row = cut_watch._Taken.end_period, Counter[Any]()
+
+    def ended(self: Any, now: float, *rest: Any) -> None:
+        too_much = self.bytes > OVER * ROOT_RATE * (now - self.began_at) + self.largest
+        in_a_row[self] = in_a_row[self] + 1 if too_much else 0
+        most.append(in_a_row[self])
+        end_period(self, now, *rest)
+
+    most: list[int] = []
+    monkeypatch.setattr(cut_watch._Taken, "end_period", ended)
+    result = execute(plan, seed)
+    assert result.ok, result.failure
+    assert max(most) >= IGNORED_PERIODS, "the root takes too much for long enough to be found"
+
+
+@pytest.mark.parametrize(("taken", "sent", "is_over"), [(90, 90, True), (90, 10, False), (10, 90, False)])
+def test_a_neighbour_is_over_its_rate_if_it_sends_too_much_and_the_root_takes_it(
+    taken: int, sent: int, is_over: bool
+) -> None:
+    """What comes late was sent before, and what is sent again is taken once."""
+    watched = cut_watch._Taken(0.0, 1_000)
+    watched.rates[-1] = 50.0
+    watched.bytes, watched.largest = taken, 5
+    watched.end_period(1.0, 50.0, 1_000 + sent)
+    assert bool(watched.over) is is_over
+    watched.bytes = taken
+    watched.end_period(2.0, 50.0, 1_000 + 2 * sent)
+    assert watched.over == 2 * is_over
 
 
 def of_hosts(plan: Plan) -> bool:

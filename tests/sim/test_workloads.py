@@ -257,6 +257,17 @@ def test_who_answers_for_several_links_accepts_what_came_whole_and_nothing_else(
     assert result.metrics["redelivered"] == 0 < result.metrics["thin-2.taken"]
 
 
+def test_what_a_full_disk_refused_of_a_temporary_topic_is_awaited_by_nobody() -> None:
+    """Large messages are on disk, whatever their queues are, and no subscription has one that was refused."""
+    topology = replace(NODES, limits=Limits(stream_bytes=500, frame_bytes_max=512))
+    publishes = {"kind": "temporary-topic", "node": "lhr", "rounds": 5, "size": 2_000}
+    faults = tuple(Fault(kind="refusing-disk", at=0.1 + at / 2, node="lhr", seconds=0.1) for at in range(8))
+    result = execute(Plan(name="refused", topology=topology, workloads=(publishes,), faults=faults), 1)
+    assert result.ok, result.failure
+    metrics = result.metrics
+    assert min(metrics[f"temporary-topic-1.{name}"] for name in ("refused", "shown", "ended")) > 0, metrics
+
+
 # ------------------------------------------------------------------------------ each check can fail
 
 

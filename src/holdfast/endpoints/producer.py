@@ -127,7 +127,10 @@ class ProducerLink(OvertakingIntake):
         return isinstance(self.queue, Topic) and self.queue.asks_publishers
 
     def stays(self, lost: Container[Queue]) -> bool:
-        return not self.queue.config.durable and self.queue not in lost
+        queue = self.queue
+        if queue.config.durable or queue in lost:
+            return False
+        return not (isinstance(queue, Topic) and any(listener in lost for listener in queue.listeners))
 
     @property
     def _is_spread(self) -> bool:

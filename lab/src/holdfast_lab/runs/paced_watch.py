@@ -5,6 +5,7 @@ Rules of this file: looks on from outside, after each turn, and changes nothing.
 numbers and the queue, and not from what the node counts for its shaper.
 """
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.broker.entries import packed
@@ -101,6 +102,8 @@ class PacedWatch:
         self.rates: dict[tuple[str, str], _Rate] = {}
         self.paced = 0
         """Messages that were sent under a rate."""
+        self.sent_bytes: Counter[tuple[str, str]] = Counter()
+        """Bytes of own messages that each client sent to each destination with rates, over all its lives."""
         self.waited = 0
         """Turns after which some waited for theirs."""
         self.hosts = 0
@@ -155,6 +158,7 @@ class PacedWatch:
         paid = known.paid()
         sizes = self._sent(root, known)
         known.largest = max([known.largest, *sizes])
+        self.sent_bytes[name, root] += sum(sizes)
         if paid is None or ignores_rate(known.pacer):
             known.debt = 0.0
         else:

@@ -129,7 +129,7 @@ class _Run:
         self.rates = watch_rates(bed)
         self.sorting = watch_sorting(bed)
         self.bands = watch_bands(bed)
-        self.cuts = watch_cuts(bed)
+        self.cuts = watch_cuts(bed, self.rates)
         watch_resumed(bed, self.workloads)
         for name, drift in plan.drifts.items():
             bed.sim_nodes[name].clock.drift = drift

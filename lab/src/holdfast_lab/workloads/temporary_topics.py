@@ -1,15 +1,16 @@
 """`temporary-topic`: programs that create temporary topics, subscribe to them, publish and leave.
 
 Rules of this file: while its topic lives, a subscription is shown, in order and once, what was accepted after it came,
-and, if it has the filter no-local, nothing that its own connection published. With the link that made it the topic
-ends, and so do all its subscriptions. A broken connection ends a round, of which nothing is judged then.
+and, if it has the filter no-local, nothing that its own connection published. What was refused nobody is shown. With
+the link that made it the topic ends, and so do all its subscriptions. A broken connection ends a round, of which
+nothing is judged then.
 """
 
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from holdfast.amqp.links.link import Link
 from holdfast.amqp.links.receiver import Receiver
@@ -59,6 +60,7 @@ class TemporaryTopics:
     pause_s: float = 0.2
     name: str = "temporary-topic"
     sent: int = field(default=0, init=False)
+    refused: int = field(default=0, init=False)
     ended: int = field(default=0, init=False)
     shown: int = field(default=0, init=False)
     left_out: int = field(default=0, init=False)
@@ -88,16 +90,16 @@ class TemporaryTopics:
         address = str(made.target.address)
         senders: list[tuple[Bare, Sender]] = [(maker, made), (other, await other.sender(Target(address)))]
         by: dict[int, Bare] = {}
-        """Who published each number that was accepted, or may have been."""
-        accepted: list[int] = []
+        """Who published each number that was accepted."""
         there: list[_Subscription] = []
         for at in range(self.subscriptions):
             there.append(_Subscription(random.choice((maker, other)), at % 3 == 2))
             await self._subscribe(there[-1], address)
         for _ in range(min(WAITING_MAX, int(random.expovariate(1.0 / self.messages)))):
             bare, sender = random.choice(senders)
-            number = await self._publish(bed, me, bare, sender, accepted)
-            by[number] = bare
+            number = await self._publish(bed, me, bare, sender)
+            if number is not None:
+                by[number] = bare
         for one in there:
             due = [number for number in by if not (one.no_local and by[number] is one.bare)]
             await one.bare.until(lambda one=one, due=due: len(one.shown) >= len(due) or one.link.detached)  # type: ignore[misc]
@@ -127,14 +129,21 @@ class TemporaryTopics:
         source = Source(address, capabilities=TOPIC, filter=OWN if one.no_local else None)
         one.link = await one.bare.receiver(source, taken, self.credit)
 
-    async def _publish(self, bed: Bed, me: int, bare: Bare, sender: Sender, accepted: list[int]) -> int:
+    async def _publish(self, bed: Bed, me: int, bare: Bare, sender: Sender) -> int | None:
+        """The number of what it published; None if the node refused it, for its disk may be full. Raises Broken."""
         self.sent += 1
         number = self.sent
         message = message_of(make_key(me, number), self.size, None)
         bed.history.sent[make_key(me, number)] = content_of(message)
-        await bare.send(sender, message.encode(), lambda outcome: accepted.append(number))
-        await bare.until(lambda: number in accepted or sender.detached)  # in one order over both connections
-        return number
+        outcomes: list[Any] = []
+        await bare.send(sender, message.encode(), outcomes.append)
+        await bare.until(lambda: bool(outcomes) or sender.detached)  # in one order over both connections
+        if not outcomes:
+            raise Broken
+        if isinstance(outcomes[0], Accepted):
+            return number
+        self.refused += 1
+        return None
 
     def _judge(self, address: str, one: _Subscription, due: list[int], by: dict[int, Bare]) -> None:
         where = f"a subscription of {address} at {self.node}"
@@ -164,4 +173,5 @@ class TemporaryTopics:
         return
 
     def metrics(self) -> dict[str, float]:
-        return {"sent": self.sent, "shown": self.shown, "left out": self.left_out, "ended": self.ended}
+        told = {"sent": self.sent, "refused": self.refused, "shown": self.shown}
+        return {**told, "left out": self.left_out, "ended": self.ended}
