@@ -177,3 +177,14 @@ def test_who_keeps_ignoring_its_rate_is_found(monkeypatch: pytest.MonkeyPatch) -
     plan, seed = ignoring()
     result = execute(plan, seed)
     assert not result.ok and "its link is not held to it" in result.failure
+
+
+def test_who_says_it_is_fuller_leaves_the_others_enough_where_weights_alone_decide() -> None:
+    """Else what they sent comes long after the run's end."""
+    plan = draw_plan(3_232_005)
+    [root] = [told for told in plan.topology.pacing.values() if told.rate is not None]
+    assert root.policy == "weights"
+    told = {weight for told in plan.topology.pacing.values() for _, weight in told.weights}
+    assert max(told) == 50, "of one who lies"
+    result = execute(plan, 3_232_005)
+    assert result.ok, result.failure

@@ -25,7 +25,8 @@ PACED: Final = 0.6
 NAME: Final = "urgent"
 LIAR: Final = ((0.0, Thresholds.WEIGHT_MAX),)
 """The weights of a client that always says it is fuller than all others."""
-
+LIAR_BY_WEIGHT: Final = ((0.0, 50),)
+"""The same where the root shares by weights alone: the others, with 9, get a share with which a run ends in time."""
 
 MUCH: Final[dict[str, Any]] = {"messages": 400, "size": 1_200, "rate": 60.0, "in_doubt": 400}
 """What a client sends that ignores its rate: enough to do so for longer than a root looks on."""
@@ -110,7 +111,7 @@ def _with_roots(plan: Plan, random: Random) -> Plan:
     near = [name for name in plan.topology.neighbours(root) if name in clients and _carries(plan, root, name)]
     liar, deaf = random.choice(clients), random.choice(near or clients)
     if random.random() < 0.5:
-        pacing[liar] = replace(pacing[liar], weights=LIAR)
+        pacing[liar] = replace(pacing[liar], weights=LIAR_BY_WEIGHT if pacing[root].policy == "weights" else LIAR)
     faults = list(plan.faults)
     is_deaf = random.random() < 0.7
     if is_deaf:
