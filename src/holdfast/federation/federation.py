@@ -36,7 +36,7 @@ from holdfast.federation.parents import Routes, both_ways, reached
 from holdfast.federation.relaying import Choice, Relays, tagged
 from holdfast.federation.rows import LIFE_HIGH, RELAY, VERSION_HIGH, VOID, Row, Stamp, text_hash
 from holdfast.federation.serving import PartsCache
-from holdfast.federation.sets import Edition, Held, Key, is_sound, make, stamped, substitute
+from holdfast.federation.sets import Edition, Held, Key, is_sound, make, stamped, substitute, within
 from holdfast.federation.settings import Bounds, Entry, check_entries, federates
 from holdfast.federation.standing import Standing, standing
 from holdfast.federation.taking import voided
@@ -108,7 +108,7 @@ class Federation:
         self._retry_at: float | None = None
         self._summed_at = now + SUMMARY_S
         for key, held in own.items():
-            self.sets.put(key, stamped(held, Stamp(self.life, 1)))
+            self.sets.put(key, stamped(within(held, bounds.rows_max), Stamp(self.life, 1)))
 
     # ------------------------------------------------------------------------------------------------ told by the node
 
