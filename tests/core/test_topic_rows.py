@@ -20,6 +20,7 @@ from holdfast.peering import binding_control
 from holdfast.peering.binding_control import PAUSE_S
 from holdfast.peers.limits.memory import LINK_BYTES, NODE_BYTES, STEP_BYTES
 from holdfast.settings.limits import Limits
+from support.exchange import compare_parts
 from support.federated import DURABLE, federate, publish, publisher, subscribe
 from support.rig import Node, Rig
 from support.routing import network
@@ -253,3 +254,22 @@ def test_with_one_subscription_more_than_a_set_holds_messages_come_and_a_failure
         link.detach(closed=True)
     rig.run(2)
     assert known(a, "b") == {row.pattern for row in told(b)} == {f"k.{number}" for number in range(5)}
+
+
+def test_what_is_made_to_compare_a_set_is_in_the_account_of_memory(rig: Rig, pair: list[Node]) -> None:
+    a, b = pair
+    client = rig.client(b)
+    for number in range(100):
+        client.receiver(f"topic/flights/k.{number}")
+    rig.run(2)
+    assert b.core is not None and b.core.bindings.federation is not None
+    federation, account = b.core.bindings.federation, b.core.memory.sets
+    compare_parts(federation, "a", rig.now, "flights")
+    b.core.bindings.messages.eager["a"] = None
+    b.core.bindings.speak()
+    assert account.held == federation.held_bytes > federation.sets.bytes
+    b.core.validate()
+    rig.run(60)
+    client.close_transport()
+    rig.run(3)
+    assert account.held == federation.sets.bytes and len(known(a, "b")) == 0

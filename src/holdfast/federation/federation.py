@@ -237,6 +237,11 @@ class Federation:
         self._say_committed(now)
         self.settle(now)
 
+    @property
+    def held_bytes(self) -> int:
+        """The estimated memory of all sets, and of what is kept to compare them."""
+        return self.sets.bytes + self.cache.bytes(self.sets.committed)
+
     def _say_committed(self, now: float) -> None:
         moved, self.sets.moved = self.sets.moved, {}
         for key, old in moved.items():
@@ -248,6 +253,7 @@ class Federation:
                     neighbour.serving.pending[key] = None
                     if new is None or new.stamp == VOID:
                         neighbour.serving.end_comparison(key)
+        self.cache.keep([one.serving for one in self.neighbours.values()], self.sets.committed)
         self._answered(moved, now)
 
     def refused(self, now: float) -> None:
@@ -514,9 +520,9 @@ class Federation:
             for key, follower in neighbour.serving.followers.items():
                 self._compare(neighbour, key, follower.has)
         self._release()
+        self.cache.keep([one.serving for one in self.neighbours.values()], self.sets.committed)
         self.claims.forget(lambda key: self.sets.current(key) is not None)
-        for key in [key for key in self.nonces if self.sets.current(key) is None]:
-            del self.nonces[key]
+        self.nonces = {key: nonce for key, nonce in self.nonces.items() if self.sets.current(key) is not None}
         self.following.leave(now)
 
     # ------------------------------------------------------------------------------------------------ after each event
