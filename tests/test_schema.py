@@ -6,7 +6,20 @@ import pytest
 
 from holdfast.amqp.wire.types import Ulong
 from holdfast.errors import ConfigError
-from holdfast.schema import COUNT, NUMBER, SECONDS, TEXT, TEXTS, Kind, check_document, check_keys, is_whole_within
+from holdfast.schema import (
+    COUNT,
+    FLAG,
+    NUMBER,
+    SECONDS,
+    TEXT,
+    TEXTS,
+    Kind,
+    check_document,
+    check_keys,
+    is_whole_within,
+    one_of,
+    whole_within,
+)
 
 
 @pytest.mark.parametrize(
@@ -57,6 +70,11 @@ def test_a_key_that_is_nearly_right_is_not_sent_to_another_table() -> None:
             [10**5000],
             "with a whole number too long to write out for queue 'x' m; expected a list of texts in quotes",
         ),
+        (FLAG, 2**63, "9223372036854775808 for queue 'x' m; expected true or false"),
+        (TEXT, 2**63, "9223372036854775808 for queue 'x' m; expected text in quotes, not empty"),
+        (TEXTS, 2**63, "9223372036854775808 for queue 'x' m; expected a list of texts in quotes"),
+        (one_of("a", "b"), 2**63, "9223372036854775808 for queue 'x' m; expected one of a, b"),
+        (whole_within(1, 9), 2**63, "9223372036854775808 for queue 'x' m; expected a whole number, 1 to 9"),
     ],
 )
 def test_a_number_that_is_too_large_is_told_what_is_the_largest(kind: Kind, value: Any, said: str) -> None:

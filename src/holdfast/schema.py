@@ -13,14 +13,17 @@ from holdfast.errors import ConfigError
 
 
 class Kind(NamedTuple):
-    """What a key accepts: in words, and as a test of the value."""
+    """What a key accepts: in words, and as a test of the value. `is_open`: numbers, of which the words say no
+    maximum."""
 
     expected: str
     fits: Callable[[Any], bool]
+    is_open: bool = False
 
     def wanted(self, value: object) -> str:
         """What is expected in place of `value`: with the maximum, where it is beyond every number."""
-        return f"{self.expected}, at most {WHOLE_MAX}" if is_whole(value) and value > WHOLE_MAX else self.expected
+        is_beyond = self.is_open and is_whole(value) and value > WHOLE_MAX
+        return f"{self.expected}, at most {WHOLE_MAX}" if is_beyond else self.expected
 
 
 Keys = Mapping[str, Kind]
@@ -60,9 +63,9 @@ TEXTS: Final = Kind(
     lambda value: isinstance(value, list) and all(isinstance(entry, str) for entry in value),
 )
 FLAG: Final = Kind("true or false", lambda value: isinstance(value, bool))
-COUNT: Final = Kind("a whole number above 0", lambda value: is_whole_within(value, 1, WHOLE_MAX + 1))
-NUMBER: Final = Kind("a number", is_number)
-SECONDS: Final = Kind("a number of seconds above 0", lambda value: is_number(value) and value > 0)
+COUNT: Final = Kind("a whole number above 0", lambda value: is_whole_within(value, 1, WHOLE_MAX + 1), is_open=True)
+NUMBER: Final = Kind("a number", is_number, is_open=True)
+SECONDS: Final = Kind("a number of seconds above 0", lambda value: is_number(value) and value > 0, is_open=True)
 
 
 NEAR: Final = 0.85

@@ -3,6 +3,7 @@
 And what many of them take.
 """
 
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -10,13 +11,17 @@ import pytest
 
 from holdfast.amqp.connection import Receiver
 from holdfast.broker.cursors.entry_consumer import SubjectSelector
+from holdfast.endpoints.producer import ProducerLink
 from holdfast.endpoints.topic_bindings import TopicBindings
 from holdfast.errors import ConfigError
 from holdfast.federation.rows import Row
+from holdfast.federation.settings import Bounds
+from holdfast.peering import binding_control
 from holdfast.peering.binding_control import PAUSE_S
 from holdfast.peers.limits.memory import LINK_BYTES, NODE_BYTES, STEP_BYTES
 from holdfast.settings.limits import Limits
-from support.federated import DURABLE, federate, subscribe
+from support.exchange import compare_parts
+from support.federated import DURABLE, federate, publish, publisher, subscribe
 from support.rig import Node, Rig
 from support.routing import network
 
@@ -219,3 +224,52 @@ def test_the_queues_that_subscriptions_make_count_as_what_their_connection_holds
     rig.settle()
     memory.measure(peer)
     assert with_queues - peer.held_bytes > 100 * (NODE_BYTES + LINK_BYTES) - 2 * STEP_BYTES
+
+
+@pytest.mark.parametrize("count", [5, 6])
+def test_with_one_subscription_more_than_a_set_holds_messages_come_and_a_failure_is_contained(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    monkeypatch.setattr(binding_control, "Bounds", partial(Bounds, rows_max=5))
+    a, b = network(rig, "a-b")
+    rig.run(3)
+    federate(rig, "a-b")
+    rig.run(3)
+    client = rig.client(b)
+    links = [client.receiver(f"topic/flights/k.{number}", credit=10) for number in range(5)]
+    rig.run(2)
+    assert known(a, "b") == {f"k.{number}" for number in range(5)}
+    links += [client.receiver(f"topic/flights/j.{number}", credit=10) for number in range(5, count)]
+    rig.run(2)
+    assert len(known(a, "b")) == 5
+    publish(rig, publisher(rig, a), *(f"k.{number}" for number in range(5)), *(f"j.{n}" for n in range(5, count)))
+    assert [len(client.messages(link)) for link in links] == [1] * count
+    with monkeypatch.context() as patched:
+        patched.setattr(ProducerLink, "take", lambda *_: 1 / 0)
+        sender, link = publisher(rig, b, "q")
+        sender.send(link, "x")
+        rig.settle()
+    assert sender.over and b.core is not None and not client.over
+    for link in links[5:]:
+        link.detach(closed=True)
+    rig.run(2)
+    assert known(a, "b") == {row.pattern for row in told(b)} == {f"k.{number}" for number in range(5)}
+
+
+def test_what_is_made_to_compare_a_set_is_in_the_account_of_memory(rig: Rig, pair: list[Node]) -> None:
+    a, b = pair
+    client = rig.client(b)
+    for number in range(100):
+        client.receiver(f"topic/flights/k.{number}")
+    rig.run(2)
+    assert b.core is not None and b.core.bindings.federation is not None
+    federation, account = b.core.bindings.federation, b.core.memory.sets
+    compare_parts(federation, "a", rig.now, "flights")
+    b.core.bindings.messages.eager["a"] = None
+    b.core.bindings.speak()
+    assert account.held == federation.held_bytes > federation.sets.bytes
+    b.core.validate()
+    rig.run(60)
+    client.close_transport()
+    rig.run(3)
+    assert account.held == federation.sets.bytes and len(known(a, "b")) == 0

@@ -1,9 +1,15 @@
 """What one neighbour takes: which message it is sent about a set, and how a comparison of parts ends."""
 
+from typing import Any
+
+import pytest
+
+from holdfast.federation.federation import Federation
 from holdfast.federation.messages import Change, Follow, PartsOf, Stored
 from holdfast.federation.rows import Row, Stamp
 from holdfast.federation.serving import PARTS_KEPT, PartsCache, Serving
 from holdfast.federation.sets import Edition, Held, Key, changed, make
+from holdfast.federation.settings import Bounds
 from holdfast.federation.taking import voided
 from support.exchange import T, Together, compare_parts, rows
 
@@ -103,3 +109,53 @@ def test_a_comparison_that_was_not_ended_begins_again_at_a_refresh() -> None:
     serving.send_again()
     message = serving.next(KEY, second, PartsCache())
     assert isinstance(message, PartsOf) and message.new == second.edition
+
+
+def commit(node: Federation) -> None:
+    while node.records(0.0):
+        node.committed(0.0)
+
+
+@pytest.mark.parametrize("ends", ["session", "follow", "comparison"])
+def test_what_nobody_compares_any_more_takes_no_memory(ends: str) -> None:
+    """Of a set all of whose rows are withdrawn; while it is compared, it is counted."""
+    node = Together("ab", Bounds(keys_max=5_000)).nodes["a"]
+    node.bind(T, rows(400), 0.0)
+    commit(node)
+    compare_parts(node, "b", 0.0)
+    key = Key("a", T)
+    held = node.sets.committed(key)
+    assert held is not None and node.cache.has(held)
+    assert node.sets.bytes < node.held_bytes < 1.5 * node.sets.bytes
+    node.bind(T, [], 0.0)
+    commit(node)
+    assert node.cache.has(held) and node.held_bytes > node.sets.bytes + held.bytes
+    if ends == "session":
+        node.down("b", 0.0)
+    elif ends == "follow":
+        stop: dict[str, Any] = {"kind": "follow", "rows": [], "stop": [["a", T]], "whole": False}
+        assert node.receive("b", stop, 0.0) is None
+    else:
+        has = [*held.stamp, held.digest]
+        stored = {"kind": "stored", "origin": "a", "topic": T, "has": has, "whole": False, "names": []}
+        assert node.receive("b", stored, 0.0) is None
+    node.take("b", 200, 0.0)
+    while node.next_deadline(60.0) <= 60.0:
+        node.tick(60.0)
+        commit(node)
+    assert not node.cache.has(held) and node.held_bytes == node.sets.bytes
+
+
+def test_parts_stay_for_the_next_neighbour_while_the_set_is_the_same() -> None:
+    node = Together("abc", Bounds(keys_max=5_000)).nodes["b"]
+    node.bind(T, rows(400), 0.0)
+    commit(node)
+    held = node.sets.committed(Key("b", T))
+    assert held is not None
+    compare_parts(node, "a", 0.0)
+    node.down("a", 0.0)
+    node.tick(60.0)
+    assert node.cache.has(held)
+    node.bind(T, rows(399), 0.0)
+    commit(node)
+    assert not node.cache.has(held)

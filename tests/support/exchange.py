@@ -109,9 +109,9 @@ def rows(count: int, first: int = 0) -> list[Row]:
     return [Row(f"k.{number}") for number in range(first, first + count)]
 
 
-def compare_parts(node: Federation, name: str, now: float) -> None:
+def compare_parts(node: Federation, name: str, now: float, topic: str = T) -> None:
     """The neighbour says that it has another form of the node's own set, and is sent sums of parts."""
-    rows = [[node.name, T, Ulong(1), Ulong(1), Ulong(1)]]
+    rows = [[node.name, topic, Ulong(1), Ulong(1), Ulong(1)]]
     assert node.receive(name, {"kind": "follow", "rows": rows, "stop": [], "whole": False}, now) is None
     node.take(name, 200, now)
-    assert node.neighbours[name].serving.followers[Key(node.name, T)].compared is not None
+    assert node.neighbours[name].serving.followers[Key(node.name, topic)].compared is not None

@@ -1,19 +1,21 @@
 """A node's own set of one topic: what its clients want, what it has announced, and since which version each row is.
 
 Rules of this file: additions are announced first, removals last; a version fits one message, so that a larger change
-becomes several. Source: docs/adr/0079.
+becomes several. No version has more than `rows_max` rows: what would be more is in the summary, and what makes room for
+it goes in the version that adds it, which each node takes as a whole. Source: docs/adr/0079.
 """
 
 from collections.abc import Collection, Iterable, Set
 from dataclasses import dataclass, field
+from heapq import nsmallest
 from itertools import islice
 from typing import Final
 
 from holdfast.broker.subjects import ANY, ONE
 from holdfast.federation.messages import BYTES_MAX, ROWS_MAX
-from holdfast.federation.rows import RELAY, WIDE, Row, Stamp, covers
-from holdfast.federation.sets import Held, changed, difference
-from holdfast.federation.summaries import stands_for, summary
+from holdfast.federation.rows import EVERYTHING, RELAY, WIDE, Row, Stamp, covers
+from holdfast.federation.sets import Held, changed, difference, stamped, within
+from holdfast.federation.summaries import SUMMARY_MAX, stands_for, summary
 from holdfast.federation.wanted import Wanted
 
 COVERING_MAX: Final = 256
@@ -76,54 +78,80 @@ class Own:
         return made
 
     def _next(self, held: Held, now: float, keys_max: int, rows_max: int, bytes_s: float) -> Held | None:
+        if len(held.rows) > rows_max:  # of an earlier version of this program, or after a fault in memory
+            return within(stamped(held, _following(held.stamp)), rows_max)
         add, remove = self._difference(held, now, keys_max, rows_max, bytes_s)
         edges = held.edges | self.edges
         if not add and not remove:
             if edges == self.edges == held.edges:
                 return None
             edges = self.edges  # what leaves goes last
-        some = _one_message(add)
-        # What is added goes first; what is removed goes with the last of it, where there is room.
-        less = _one_message(remove) if len(some) == len(add) else []
+        some, less = _step(add, remove)
         if not some and not less and edges == held.edges:
             return None
         if not some and len(less) == len(remove):
             edges = self.edges
-        return changed(held, Stamp(held.stamp.life, held.stamp.version + 1), add=some, remove=less, edges=edges)
+        return changed(held, _following(held.stamp), add=some, remove=less, edges=edges)
 
     def _difference(
         self, held: Held, now: float, keys_max: int, rows_max: int, bytes_s: float
     ) -> tuple[Collection[Row], Collection[Row]]:
         wanted = self._wanted
         wanted.compare(held)
-        missing, count = wanted.missing, len(wanted.rows)
+        missing, extra, count = wanted.missing, wanted.extra, len(wanted.rows)
         is_direct = count <= keys_max or not missing or (self._wide is None and len(missing) <= ROWS_MAX)
-        if count <= rows_max and is_direct:
+        if count <= rows_max and is_direct and _has_room(held, missing, extra, rows_max):
             self._wide = None
-            return missing.keys(), wanted.extra.keys()
-        wide = self._summary(now)
+            return missing.keys(), extra.keys()
+        wide = self._summary(now, rows_max)
         if not wide <= held.rows:
-            return sorted(wide - held.rows), ()
-        gone = [row for row in wanted.extra if row not in wide]
+            add, remove = self._covering(held, wide, rows_max)
+            if add:
+                return add, remove
+            wide = self._wide or wide
+        gone = [row for row in extra if row not in wide]
         if count > rows_max:
             return (), gone
         self._budget = min(BYTES_MAX, self._budget + (now - self._budget_at) * bytes_s)
         self._budget_at = now
+        room = rows_max - len(held.rows) + len(_one_message(gone))
+        if len(missing) > room and _are_one_version(missing, extra):  # the last rows, in place of the summary
+            size = sum(row.size for row in missing)
+            if size <= self._budget:
+                self._budget -= size
+                return missing.keys(), extra.keys()
         some = []
-        for row in islice(missing, ROWS_MAX):
+        for row in islice(missing, min(ROWS_MAX, room)):
             if row.size > self._budget:
                 break
             self._budget -= row.size
             some.append(row)
         return some, gone
 
-    def _summary(self, now: float) -> frozenset[Row]:
+    def _covering(self, held: Held, wide: frozenset[Row], rows_max: int) -> tuple[list[Row], list[Row]]:
+        """What brings the summary into the set, and what makes room for it. Both must be one version: what goes is
+        covered by what comes. Where they do not fit one message, `#` is the summary, which needs the room of one row;
+        it stays until the exact rows are there."""
+        add = sorted(wide - held.rows)
+        over = len(held.rows) + len(add) - rows_max
+        if over <= 0:
+            return add, []
+        extra = self._wanted.extra
+        remove = nsmallest(over, (row for row in extra if row not in wide), _order)
+        rest = (row for row in held.rows if row not in wide and row not in extra)
+        remove += nsmallest(over - len(remove), rest, _order)
+        if _are_one_version(add, remove):
+            return add, remove
+        self._wide = frozenset([EVERYTHING])
+        return ([], []) if EVERYTHING in held.rows else ([EVERYTHING], remove[: len(held.rows) + 1 - rows_max])
+
+    def _summary(self, now: float, rows_max: int) -> frozenset[Row]:
         """The summary of all rows. It stays the same while it covers what is added."""
         wide = self._wide
         if wide is None:
             self._budget, self._budget_at = 0.0, now
         if wide is None or not stands_for(wide, self._unlooked):
-            wide = summary(self._wanted.rows)
+            wide = summary(self._wanted.rows, min(SUMMARY_MAX, rows_max))
         self._wide, self._unlooked = wide, []
         return wide
 
@@ -180,6 +208,33 @@ def _stands_for(other: Row, row: Row) -> bool:
     if other.predicate is not None and other.predicate != row.predicate:
         return False
     return other.pattern == row.pattern or covers(other.pattern, row.pattern)
+
+
+def _following(stamp: Stamp) -> Stamp:
+    return Stamp(stamp.life, stamp.version + 1)
+
+
+def _order(row: Row) -> tuple[int, str, str, int]:
+    """The smallest first, and the same in each process."""
+    return row.size, row.pattern, row.predicate or "", row.bits
+
+
+def _step(add: Collection[Row], remove: Iterable[Row]) -> tuple[list[Row], list[Row]]:
+    """What the next version adds and removes of this. What is added goes first; what is removed goes with the last of
+    it, where there is room."""
+    some = _one_message(add)
+    return some, _one_message(remove) if len(some) == len(add) else []
+
+
+def _has_room(held: Held, add: Collection[Row], remove: Iterable[Row], rows_max: int) -> bool:
+    """Whether the set has room for the next version."""
+    some, less = _step(add, remove)
+    return len(held.rows) + len(some) - len(less) <= rows_max
+
+
+def _are_one_version(add: Collection[Row], remove: Collection[Row]) -> bool:
+    some, less = _step(add, remove)
+    return len(some) == len(add) and len(less) == len(remove)
 
 
 def _one_message(rows: Iterable[Row]) -> list[Row]:

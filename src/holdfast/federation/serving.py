@@ -5,7 +5,7 @@ nothing waits in a queue. Everything from the neighbour is bounded. Source: docs
 """
 
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -44,6 +44,9 @@ keep some that have gone until the next refresh."""
 
 PARTS_KEPT: Final = 8
 """The number of sets whose parts are cached."""
+
+PARTS_ROW_BYTES: Final = 100
+"""The estimated memory of a row's place in the parts of a set."""
 
 
 class Base(NamedTuple):
@@ -97,6 +100,23 @@ class PartsCache:
     def has(self, held: Held) -> bool:
         """Whether `of` need not make them."""
         return held.form in self._kept
+
+    def keep(self, servings: Collection["Serving"], committed: Callable[[Key], Held | None]) -> None:
+        """Lets go of the forms that none of these compares any more."""
+        for key, held, _ in list(self._kept.values()):
+            now = committed(key)
+            is_current = now is not None and now.form == held.form
+            if not any(serving.may_ask(key, held, is_current=is_current) for serving in servings):
+                del self._kept[held.form]
+
+    def bytes(self, committed: Callable[[Key], Held | None]) -> int:
+        """The estimated memory: of the parts, and of the rows of forms that sets do not have any more."""
+        size = 0
+        for key, held, _ in self._kept.values():
+            now = committed(key)
+            size += PARTS_ROW_BYTES * len(held.rows)
+            size += 0 if now is not None and now.form == held.form else held.bytes
+        return size
 
     def of(self, key: Key, held: Held) -> Parts:
         found = self._kept.pop(held.form, None)
@@ -197,6 +217,14 @@ class Serving:
             if follower.has != follower.sent or follower.compared is not None:
                 follower.reset()
                 self.pending[key] = None
+
+    def may_ask(self, key: Key, held: Held, *, is_current: bool) -> bool:
+        """Whether the neighbour compares this form of a set, or may begin to: of those that it takes, the current
+        ones."""
+        follower = self.followers.get(key)
+        if follower is None:
+            return False
+        return is_current or (follower.compared is not None and follower.compared.form == held.form)
 
     def compared(self, key: Key, edition: Edition) -> Held | None:
         """The form that the neighbour compares with its own; None if it is no longer that one."""

@@ -172,6 +172,11 @@ def stamped(held: Held, stamp: Stamp) -> Held:
     return replace(held, stamp=stamp)
 
 
+def within(held: Held, rows_max: int) -> Held:
+    """The set; `#` in place of its rows where these are more than a set may have."""
+    return held if len(held.rows) <= rows_max else make(held.stamp, [EVERYTHING], held.edges)
+
+
 def substitute(stamp: Stamp, edges: frozenset[str], taken: int) -> Held:
     """A substitute for a set that does not fit here. It matches more, and is never refused."""
     made = make(stamp, [EVERYTHING], edges)

@@ -170,8 +170,8 @@ class Bounds:
     """How much of others' sets a node holds, and how often it compares. Seconds and bytes.
 
     Above `keys_max` rows of its own a node announces a summary first; the exact rows follow at `summary_bytes_s`, a
-    quarter of a line of 64 kbit/s. A set that exceeds `rows_max` by itself, or `bytes_max` of memory together with the
-    others, is replaced by `#`.
+    quarter of a line of 64 kbit/s. Its own set never has more than `rows_max` rows. Another's set that exceeds
+    `rows_max` by itself, or `bytes_max` of memory together with the others, is replaced by `#`.
     """
 
     keys_max: int = KEYS_MAX

@@ -16,16 +16,16 @@ DEPTH_MAX: Final = 4
 """The maximum number of words before the wildcard in a summary's patterns."""
 
 
-def summary(rows: Iterable[Row]) -> frozenset[Row]:
-    """At most SUMMARY_MAX rows that cover all of `rows`, with as many common first words as possible."""
+def summary(rows: Iterable[Row], most: int = SUMMARY_MAX) -> frozenset[Row]:
+    """At most `most` rows that cover all of `rows`, with as many common first words as possible."""
     split = [row.pattern.split(".") for row in rows]
     for depth in range(DEPTH_MAX, 0, -1):
         groups: dict[tuple[str, ...], list[list[str]]] = {}
         for words in split:
             groups.setdefault(tuple(words[:depth]), []).append(words)
-            if len(groups) > SUMMARY_MAX:
+            if len(groups) > most:
                 break
-        if len(groups) > SUMMARY_MAX or any(ANY in head for head in groups):
+        if len(groups) > most or any(ANY in head for head in groups):
             continue
         patterns = {_common(head, members): members for head, members in groups.items()}
         if all(covers(wider, ".".join(words)) for wider, members in patterns.items() for words in members):

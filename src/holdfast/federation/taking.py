@@ -55,6 +55,8 @@ class Repair:
     rows: set[Row]
     total: int
     """The sum of the rows' hashes."""
+    rows_max: int
+    """With more rows than this the set has too many, because some are not of the base; of that any may leave later."""
     bytes: int = 0
     """The estimated memory of the rows that came, less those that went."""
     asked: set[str] = field(default_factory=set)
@@ -252,7 +254,7 @@ class Taking:
         if message.edges is not None:  # it begins
             before, size = (rows, 0) if repair is None else (repair.rows, repair.bytes)
             self._end_repair(key)
-            repair = self.repairs[key] = _repair(message.new, message.edges, before, size)
+            repair = self.repairs[key] = _repair(message.new, message.edges, before, size, self.rows_max)
             self.repair_bytes += size
         elif repair is None or not self._was_asked(message, repair):
             return None
@@ -316,7 +318,7 @@ class Taking:
         repair.rows -= gone
         repair.rows |= came
         repair.received[message.prefix] = message.rows
-        if len(repair.rows) > self.rows_max or self.repair_bytes > self.bytes_max:
+        if len(repair.rows) > repair.rows_max or self.repair_bytes > self.bytes_max:
             self._end_repair(key)
             self.anew.discard(key)
             return substitute(message.new.stamp, repair.edges, message.new.digest)
@@ -334,10 +336,11 @@ class Taking:
         return new if len(new.rows) <= self.rows_max else substitute(new.stamp, new.edges, new.digest)
 
 
-def _repair(new: Edition, edges: frozenset[str], rows: Iterable[Row], size: int) -> Repair:
+def _repair(new: Edition, edges: frozenset[str], rows: Iterable[Row], size: int, rows_max: int) -> Repair:
     """`size`: bytes of rows that an earlier repair of the set has left."""
     before = set(rows)
-    return Repair(new, edges, Parts(before), before, sum(map(row_hash, before)), size)
+    most = rows_max + min(len(before), rows_max)
+    return Repair(new, edges, Parts(before), before, sum(map(row_hash, before)), most, size)
 
 
 def voided(held: Held) -> Held:

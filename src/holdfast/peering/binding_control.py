@@ -73,7 +73,7 @@ class BindingControl:
         self.messages = BindingMessages(neighbours, self.lost, memory)
         self._bounds = Bounds(keys_max=KEYS_MAX, bytes_max=memory.total.held_max // SETS_PART)
         self._account = memory.sets
-        memory.held_in(self._account, lambda: 0 if self.federation is None else self.federation.sets.bytes)
+        memory.held_in(self._account, lambda: 0 if self.federation is None else self.federation.held_bytes)
         self._routes = BindingRoutes(config.name, neighbours)
         self.federation: Federation | None = None
         self.bound: Callable[[], Bound] = tuple
@@ -143,7 +143,7 @@ class BindingControl:
         """Federation's input changed: neighbours, and attaches that wait for a confirmation, may have to be
         informed."""
         if self.federation is not None:
-            self._account.hold(self.federation.sets.bytes)
+            self._account.hold(self.federation.held_bytes)
             self.messages.eager.update(dict.fromkeys(self.federation.neighbours))
             for answer in self.federation.answers():
                 self.answered(answer)
@@ -307,6 +307,7 @@ class BindingControl:
         if self.messages.eager:
             self._due_at = None
             self.messages.send(federation, now)
+            self._account.hold(federation.held_bytes)  # what parts of sets take that are made to be sent
 
     # ------------------------------------------------------------------------------------------------ time
 

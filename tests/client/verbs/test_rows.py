@@ -63,6 +63,13 @@ def test_csv_rows_are_json_with_properties(tmp_path: Path) -> None:
     assert rows[0].content_type == "application/json" and "é".encode() in rows[1].body
 
 
+@pytest.mark.parametrize("mark", [b"\xef\xbb\xbf", b"\xef\xbb\xbf ", b"\xef\xbb\xbf\n"])
+def test_a_byte_order_mark_is_no_part_of_the_json(tmp_path: Path, mark: bytes) -> None:
+    """Nor where files that begin with one are joined."""
+    rows = rows_of(written(tmp_path / "f", mark + b'{"a": "x"}\n' + mark + b'{"a": "y"}\n'), "json", "a")
+    assert [(row.body, row.subject) for row in rows] == [(b'{"a": "x"}', "x"), (b'{"a": "y"}', "y")]
+
+
 def test_json_lines_are_bodies(tmp_path: Path) -> None:
     rows = rows_of(written(tmp_path / "f", b'{"a": 1}\n\n {"a": "x"} \r\n'), "json", "a")
     assert [(row.body, row.subject, row.properties) for row in rows] == [

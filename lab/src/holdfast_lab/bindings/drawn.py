@@ -44,8 +44,8 @@ class Shape:
     long: float = 0.0
     """Part of the runs that are lines and rings, which have long ways."""
     small: bool = False
-    """Whether messages, parts and what is announced exactly have a few rows, and commits take up to a second, so that
-    many versions are stored together: what takes tens of thousands of bindings in life."""
+    """Whether messages, parts, sets and what is announced exactly have a few rows, and commits take up to a second, so
+    that many versions are stored together: what takes tens of thousands of bindings in life."""
     bursts: float = 0.0
     """Clients that bind several patterns at once."""
 
@@ -142,7 +142,8 @@ def world_of(seed: int, shape: Shape) -> World:
 
 def _bounds(seed: int) -> Bounds:
     rng = Random(f"bounds {seed}")
-    return Bounds(keys_max=rng.choice((1, 3, KEYS_MAX)), summary_bytes_s=rng.choice((20.0, 200.0)))
+    keys_max, summary_bytes_s = rng.choice((1, 3, KEYS_MAX)), rng.choice((20.0, 200.0))
+    return Bounds(keys_max=keys_max, summary_bytes_s=summary_bytes_s, rows_max=rng.choice((1, 2, 4, Bounds().rows_max)))
 
 
 def _knobs(seed: int) -> dict[str, int]:

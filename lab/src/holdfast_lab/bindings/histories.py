@@ -561,6 +561,28 @@ def cover_wider() -> None:
 
 
 @history
+def one_more_than_a_set_holds() -> None:
+    made = world(line("abc"), bounds=Bounds(keys_max=1, rows_max=5))
+    binds = [bound(made, "c", f"k.{number}") for number in range(5)]
+    made.commit_s = (1.0, 1.0)
+    for _ in range(2):
+        more = made.bind("c", T, "j.1")
+        assert more is not None
+        for _ in range(80):
+            made.run(0.1)
+            must(len(held(made, "a", "c").rows) <= 5, "a set has more rows than a node keeps", held(made, "a", "c"))
+            for bind in binds:
+                sent(made, "a", bind.pattern.text)
+        must(more.complete and bool(sent(made, "a", "j.1").due), "what is in a summary is not confirmed", more.waiting)
+        made.run(5.0)
+        made.unbind(more)
+        made.run(20.0)
+        exact = {Row(bind.pattern.text) for bind in binds}
+        must(held(made, "a", "c").rows == exact, "the exact rows did not come back", held(made, "a", "c").rows)
+    ends_well(made)
+
+
+@history
 def cover_narrower() -> None:
     rows = [Row(f"a.{number}.b") for number in range(50)] + [Row("#")]
     wide = summary(rows)

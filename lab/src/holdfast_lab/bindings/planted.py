@@ -126,6 +126,16 @@ def _removed_first(self: Own, *told: Any) -> Any:
     return ((), remove) if remove else (add, remove)
 
 
+def _no_room_made(self: Own, held: Held, wide: frozenset[Row], rows_max: int) -> tuple[list[Row], list[Row]]:
+    return sorted(wide - held.rows), []
+
+
+def _room_made_first(self: Own, held: Held, wide: frozenset[Row], rows_max: int) -> tuple[list[Row], list[Row]]:
+    add, remove = _COVERING(self, held, wide, rows_max)
+    return ([], remove) if remove else (add, remove)
+
+
+_COVERING: Final = Own._covering
 _DIFFERENCE: Final = Own._difference
 _SINCE_OF: Final = Own.since_of
 _RECORDS: Final = Federation.records
@@ -170,6 +180,14 @@ RULES: Final[dict[str, Rule]] = {
         "_difference",
         _removed_first,
         "replaced-by-what-it-covers",
+    ),
+    "rows-of-a-set": Rule("a set has no more rows than each node keeps", Own, "_covering", _no_room_made, drawn.SMALL),
+    "room-with-the-summary": Rule(
+        "what makes room for a summary goes in the version that adds it",
+        Own,
+        "_covering",
+        _room_made_first,
+        "one-more-than-a-set-holds",
     ),
     "current-life": Rule("only answers of the current life count", Standing, "_of", _any_life, "answer-of-an-old-life"),
     "five-seconds": Rule(

@@ -4,6 +4,7 @@ Rules of this file: streams, so memory holds one batch and one row; blocking rea
 where the next read might wait, so a pipe's lines go out as they come.
 """
 
+import codecs
 import csv
 import io
 import json
@@ -133,11 +134,11 @@ class Source:
                 yield line
                 continue
             number += 1
-            body = line.strip()
+            body = line.strip().removeprefix(codecs.BOM_UTF8).lstrip()
             if not body:
                 continue
             try:
-                value = json.loads(body.decode("utf-8-sig"))  # of bytes it would guess the encoding
+                value = json.loads(body.decode())  # of bytes it would guess the encoding
             except (ValueError, RecursionError) as error:
                 wrong = f"{self.name}, line {number}: invalid JSON ({_why(error)})"
                 raise ConfigError(f"{wrong}; expected a value on each line, in UTF-8") from None
