@@ -249,7 +249,7 @@ def test_a_batch_that_the_table_has_already_needs_no_node(tmp_path: Path) -> Non
     assert written(query) == all_of(("a/x", 2), ("b/x", 4)) and other.advanced() == 5
 
 
-@pytest.mark.parametrize("seed", today.some(range(200), 20))
+@pytest.mark.parametrize("seed", today.some(range(200), 5))
 def test_deaths_and_nodes_away_at_any_step(tmp_path: Path, seed: int) -> None:
     """A node goes or comes back at any step, too; all are there for the last run."""
     random = Random(seed)
