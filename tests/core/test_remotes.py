@@ -1,6 +1,5 @@
 """Messages for brokers that are no nodes (endpoints/remotes/)."""
 
-from collections import deque
 from typing import Any
 
 import pytest
@@ -10,7 +9,7 @@ from holdfast.amqp.wire.performatives import Accepted, Header, Modified, Release
 from holdfast.amqp.wire.types import Symbol
 from holdfast.broker.entries.host_names import hosted
 from holdfast.broker.entries.kinds import QueueKind
-from holdfast.custody.returns import Return, Returns
+from holdfast.custody.returns import Returns
 from holdfast.endpoints.remotes.kept_link import WAIT_S
 from holdfast.settings.hosts import VhostConfig
 from holdfast.settings.queues import LinkConfig, QueueConfig
@@ -78,13 +77,16 @@ def test_nothing_new_is_sent_before_all_that_the_last_link_held_is_back(monkeypa
     rig, _, client, _ = world(broker=broker)
     fill(rig, client, 3, "flights@mq")
 
-    def later(self: Returns, consumer: Any, cursor: Any, find: Any, held: int, *, failed: bool) -> None:
-        self._wait(Return(consumer, cursor, deque(), failed, find))
+    requeue = Returns.requeue
+
+    def later(self: Returns, *given: Any, **options: Any) -> None:
+        self._left = 0
+        requeue(self, *given, **options)
 
     with monkeypatch.context() as slow:
         slow.setattr(Returns, "step", lambda self: None)
         slow.setattr(Returns, "pending", False)
-        slow.setattr(Returns, "requeue_found", later)
+        slow.setattr(Returns, "requeue", later)
         rig.plain["mq"].cut()
         broker.decide = lambda address, payload: Accepted()
         fill(rig, client, 2, "flights@mq", first=4)

@@ -34,6 +34,20 @@ def all_bodies(rig: Rig, node: Node, count: int) -> list[str]:
     return found
 
 
+def looks_by_turn(monkeypatch: pytest.MonkeyPatch, node: Node) -> Counter[int]:
+    """How many entries are looked at in each turn, from now on."""
+    by_turn: Counter[int] = Counter()
+    give_back = returns.Return.give_back
+
+    def counted(self: returns.Return, cursor: Cursor, most: int) -> int:
+        looked = give_back(self, cursor, most)
+        by_turn[node.turns] += looked
+        return looked
+
+    monkeypatch.setattr(returns.Return, "give_back", counted)
+    return by_turn
+
+
 @pytest.mark.parametrize("end", ["detach", "close", "lost", "resumable", "resumable close"])
 def test_the_end_of_a_link_looks_at_what_it_held_alone(end: str) -> None:
     """However much other links of the queue hold: a connection may have thousands of links on one."""
@@ -162,7 +176,7 @@ def test_a_link_that_held_nothing_does_not_wait_for_its_turn(monkeypatch: pytest
     rig.settle()
     lost.close_transport()
     assert node.core is not None
-    assert [item.cursor.queue.name for item in node.core.jobs.returns.waiting] == ["work"]
+    assert [cursor.queue.name for cursor in node.core.jobs.returns.lanes] == ["work"]
 
 
 def test_entries_of_a_lost_link_go_back_while_a_commit_is_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -258,14 +272,7 @@ def test_what_a_lost_connection_held_is_looked_for_a_bounded_number_in_each_turn
     for _ in range(20):
         lost.receiver("work", credit=5)
     rig.settle()
-    by_turn: Counter[int] = Counter()
-    in_hands = ConsumerLink.in_hands
-
-    def counted(self: ConsumerLink, unsettled: list[int], *others: int, held: int = 0) -> list[int]:
-        by_turn[node.turns] += len(unsettled)
-        return in_hands(self, unsettled, *others, held=held)
-
-    monkeypatch.setattr(ConsumerLink, "in_hands", counted)
+    by_turn = looks_by_turn(monkeypatch, node)
     lost.close_transport()
     rig.run(2)
     assert by_turn.total() == 100 and max(by_turn.values()) <= 20
@@ -273,15 +280,128 @@ def test_what_a_lost_connection_held_is_looked_for_a_bounded_number_in_each_turn
 
 
 def test_links_that_ended_first_give_back_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whether it is known at once what they held, or is to be looked for."""
-    monkeypatch.setattr(returns, "GIVEN_BACK_MAX", 0)
+    """Also if a later one holds so little that the turn has room for it."""
+    monkeypatch.setattr(returns, "GIVEN_BACK_MAX", 1)
     rig, node, client = world()
     fill(rig, client, 1)
     assert node.core is not None
     waits, cursor = node.core.jobs.returns, node.queue("work").shared
-    waits.requeue_found(cast(Any, "first"), cursor, lambda: [1, 2], 2, failed=True)
-    waits.requeue(cast(Any, "second"), cursor, [3], failed=True)
-    waits.requeue_found(cast(Any, "third"), cursor, lambda: [4], 1, failed=True)
-    assert [(item.consumer, [*item.remaining()]) for item in waits.waiting] == [
+    for name, sequences in (("first", [1, 2]), ("second", [3]), ("third", [4])):
+        waits.requeue(cast(Any, name), cursor, sequences, failed=True)
+    assert [(item.consumer, item.sequences) for item in waits.waiting] == [
         ("first", [1, 2]), ("second", [3]), ("third", [4]),
     ]  # fmt: skip
+    waits.forget()
+
+
+def test_all_that_a_link_holds_goes_back_though_its_own_deliveries_are_fewer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after a failure: all that its queue has handed out is searched, a bounded number in each turn."""
+    monkeypatch.setattr(returns, "GIVEN_BACK_MAX", 10)
+    rig, node, client = world()
+    fill(rig, client, 60)
+    lost, other = rig.client(node), rig.client(node)
+    other.receiver("work", credit=20)
+    rig.settle()
+    lost.receiver("work", credit=40)
+    rig.settle()
+    assert len(lost.deliveries) == 40
+    (link,) = [link for link in node.queue("work").shared.consumers if cast(ConsumerLink, link).held == 40]
+    for delivery in list(cast(ConsumerLink, link).link.unsettled)[5:]:
+        del cast(ConsumerLink, link).link.unsettled[delivery]
+    node.checks = False
+    by_turn = looks_by_turn(monkeypatch, node)
+    lost.close_transport()
+    rig.run(2)
+    assert by_turn.total() == 5 + 55 and max(by_turn.values()) <= 20
+    assert all_bodies(rig, node, 60) == [str(number) for number in range(21, 61)]
+
+
+# ------------------------------------------------------------------------------------------------- of several queues
+
+
+def test_one_message_of_another_queue_does_not_wait_behind_a_thousand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though its own link held that one alone, it came back after a hundred turns."""
+    monkeypatch.setattr(returns, "GIVEN_BACK_MAX", 10)
+    rig, node, client = world()
+    fill(rig, client, 1_000)
+    fill(rig, client, 1, "other")
+    lost, mine, third = rig.client(node), rig.client(node), rig.client(node)
+    lost.receiver("work", credit=1_000)
+    link = mine.receiver("other", credit=1)
+    rig.settle()
+    third.receiver("other", credit=1)
+    rig.settle()
+    assert len(lost.deliveries) == 1_000 and len(mine.deliveries) == 1
+    turns = node.turns
+    lost.close_transport()
+    rig.move()
+    link.detach(closed=True)
+    while third.bodies() != ["1"]:
+        assert rig.move() and node.turns <= turns + 6
+    assert node.core is not None and node.core.jobs.returns.lanes
+
+
+def lanes(monkeypatch: pytest.MonkeyPatch, *held: tuple[int, int]) -> tuple[Node, list[Cursor]]:
+    """Each queue's link or links, and what each of them held, wait to go back."""
+    monkeypatch.setattr(returns, "GIVEN_BACK_MAX", 0)
+    rig, node, client = world()
+    lost = rig.client(node)
+    for number, (links, count) in enumerate(held):
+        fill(rig, client, links * count, f"q{number}")
+        for _ in range(links):
+            lost.receiver(f"q{number}", credit=count)
+    rig.settle()
+    assert len(lost.deliveries) == sum(links * count for links, count in held)
+    node.due = False
+    lost.close_transport()
+    assert node.core is not None and len(node.core.jobs.returns.lanes) == len(held)
+    return node, [node.queue(f"q{number}").shared for number in range(len(held))]
+
+
+@pytest.mark.parametrize("others", [[(1, 300)], [(1, 30)] * 4, [(1, 6)] * 30, [(30, 1)] * 4])
+@pytest.mark.parametrize("own", [1, 7])
+@pytest.mark.parametrize("most", [1, 3, 10, 24])
+def test_a_queue_waits_for_its_own_entries_among_other_queues_whatever_these_hold(
+    monkeypatch: pytest.MonkeyPatch, most: int, own: int, others: list[tuple[int, int]]
+) -> None:
+    """About as many turns as its entries, times the queues, by what goes back in a turn."""
+    node, (*_, cursor) = lanes(monkeypatch, *others, (1, own))
+    assert node.core is not None
+    monkeypatch.setattr(returns, "GIVEN_BACK_MAX", most)
+    turns = 0
+    while cursor.returning:
+        node.core.jobs.returns.step()
+        turns += 1
+    assert turns <= 1 + 2 * (own + 1) * (len(others) + 1) / most
+    assert len(cursor.requeued) == own and not cursor.acquired
+    node.core.validate()
+
+
+@pytest.mark.parametrize("held", [[(1, 1)] * 40, [(40, 1)], [(1, 40)], [(5, 3)] * 8])
+def test_the_work_of_a_turn_is_bounded_whatever_the_number_of_queues_and_links(
+    monkeypatch: pytest.MonkeyPatch, held: list[tuple[int, int]]
+) -> None:
+    node, cursors = lanes(monkeypatch, *held)
+    assert node.core is not None
+    waits = node.core.jobs.returns
+    monkeypatch.setattr(returns, "GIVEN_BACK_MAX", 10)
+    while waits.lanes:
+        before = sum(len(item.sequences) - item.looked + 1 for item in waits.waiting)
+        waits.step()
+        left = sum(len(item.sequences) - item.looked + 1 for item in waits.waiting)
+        assert 10 <= before - left <= 11 or not left
+    assert all(not cursor.acquired and not cursor.returning for cursor in cursors)
+
+
+def test_a_queue_that_is_deleted_keeps_no_other_from_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The links of it are forgotten, a bounded number in each turn."""
+    node, (_, cursor) = lanes(monkeypatch, (40, 1), (1, 1))
+    core = node.core
+    assert core is not None
+    core.catalog.delete(node.queue("q0"))
+    monkeypatch.setattr(returns, "GIVEN_BACK_MAX", 10)
+    core.jobs.returns.step()
+    assert not cursor.returning and len(core.jobs.returns.waiting) >= 30
+    for _ in range(4):
+        core.jobs.returns.step()
+    assert not core.jobs.returns.lanes

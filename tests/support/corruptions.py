@@ -205,7 +205,9 @@ def _(s: Any) -> None:
     s.core.jobs.settlements.counts.popitem()
 
 
-one_more("endpoints: queue {}: links whose entries go back to a cursor", serving, lambda s: s.plain.shared, "returning")
+@breaks("endpoints: queue {}: whether entries go back to a cursor", serving)
+def _(s: Any) -> None:
+    s.plain.shared.returning = True
 
 
 @breaks("endpoints: a purge of queue {}, which is gone", serving)

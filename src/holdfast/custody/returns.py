@@ -1,13 +1,14 @@
 """Requeues the entries of links that ended, a bounded number in each turn.
 
-Rules of this file: the entries of most links are requeued at once. Entries that wait here still count as held by their
-link: no other consumer gets them, and a restart offers them again. A connection may have held millions: only the
-cursors that these are of wait for the end of that, and hand out nothing, since it would come before them.
+Rules of this file: the entries of most links are requeued at once. Others wait in the lane of their cursor, in the
+order in which the links ended. Lanes take turns: a queue waits for its own entries, however many others have. Entries
+that wait still count as held by their link: no other consumer gets them, and a restart offers them again. A cursor with
+a lane hands out nothing, since that would come before the entries that wait.
 """
 
-from collections import deque
-from collections.abc import Callable
+from collections import OrderedDict, deque
 from dataclasses import dataclass
+from sys import maxsize
 from typing import Final
 
 from holdfast.broker.cursors.cursor import Cursor
@@ -15,99 +16,115 @@ from holdfast.broker.cursors.entry_consumer import EntryConsumer
 from holdfast.state.catalog import Catalog
 
 GIVEN_BACK_MAX: Final = 10_000
-"""Entries that are requeued in one turn: some 10 ms."""
+"""The work of one turn, some 10 ms: entries that are looked at, and links, which count as an entry each."""
 
 
 @dataclass(slots=True)
 class Return:
-    """`sequences`: the rest, in order; those that the consumer no longer holds are skipped. `find`: finds them when
-    their turn has come, if that was not done yet."""
+    """What one link still has to give back: those of `sequences` that its consumer holds, of which the first `looked`
+    were looked at. `missing`: how many it holds at least besides those that were requeued."""
 
     consumer: EntryConsumer
-    cursor: Cursor
-    sequences: deque[int]
+    sequences: list[int]
     failed: bool
-    find: Callable[[], list[int]] | None = None
+    missing: int = 0
+    looked: int = 0
 
-    def remaining(self) -> deque[int]:
-        """The sequences still to be given back; the caller removes those that it gives back."""
-        if self.find is not None:
-            self.sequences, self.find = deque(self.find()), None
-        return self.sequences
+    def give_back(self, cursor: Cursor, most: int) -> int:
+        """Looks at the next entries, at most so many, and requeues those that the consumer holds. Returns how many it
+        looked at."""
+        acquired = cursor.acquired
+        if self.looked == len(self.sequences) and self.missing > 0:
+            self.sequences, self.looked, self.missing = [*acquired], 0, 0
+        some = self.sequences[self.looked : self.looked + most]
+        mine = [
+            sequence
+            for sequence in dict.fromkeys(some)
+            if sequence in acquired and acquired[sequence].consumer is self.consumer
+        ]
+        cursor.requeue(mine, failed=self.failed)
+        self.looked += len(some)
+        self.missing -= len(mine)
+        return len(some)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is left to look at."""
+        return self.looked == len(self.sequences) and self.missing <= 0
 
 
 class Returns:
-    """Requeues the entries of links that ended, a bounded number each turn."""
+    """Requeues the entries of links that ended. `lanes`: what waits, by cursor, the next cursor first."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
-        self.waiting: deque[Return] = deque()
+        self.lanes: OrderedDict[Cursor, deque[Return]] = OrderedDict()
         self._left = GIVEN_BACK_MAX
+
+    @property
+    def waiting(self) -> list[Return]:
+        """All that waits."""
+        return [item for lane in self.lanes.values() for item in lane]
 
     @property
     def pending(self) -> bool:
         """Whether `step` is to be called in this turn."""
-        return bool(self.waiting) or self._left < GIVEN_BACK_MAX
+        return bool(self.lanes) or self._left < GIVEN_BACK_MAX
 
-    def requeue(self, consumer: EntryConsumer, cursor: Cursor, sequences: list[int], *, failed: bool) -> None:
-        """Requeues those of these entries that `consumer`, whose link has ended, still holds. `failed`: as
-        `Cursor.requeue`."""
-        if sequences and (self.waiting or len(sequences) > self._left):
-            self._wait(Return(consumer, cursor, deque(sequences), failed))
-        elif sequences:
-            self._left -= len(sequences)
-            self._back(consumer, cursor, sequences, failed)
-
-    def requeue_found(
-        self, consumer: EntryConsumer, cursor: Cursor, find: Callable[[], list[int]], held: int, *, failed: bool
+    def requeue(
+        self, consumer: EntryConsumer, cursor: Cursor, sequences: list[int], *, failed: bool, held: int = 0
     ) -> None:
-        """As `requeue`. `find` returns the sequences, about `held` of them; it is called now if
-        this turn has room for so many, else in a later turn."""
-        if held and (self.waiting or held > self._left):
-            self._wait(Return(consumer, cursor, deque(), failed, find))
-        else:
-            self.requeue(consumer, cursor, find(), failed=failed)
+        """Requeues those of these entries that `consumer`, whose link has ended, still holds. If it holds fewer of them
+        than `held`, as after a failure, all acquired entries are searched. `failed`: as `Cursor.requeue`."""
+        count = max(held, len(sequences))
+        if not count:
+            return
+        item = Return(consumer, sequences, failed, held)
+        if cursor not in self.lanes and count <= self._left:
+            self._left -= count
+            item.give_back(cursor, count)
+            if item.is_over:
+                return
+        self.lanes.setdefault(cursor, deque()).append(item)
+        cursor.returning = True
 
     def step(self) -> None:
-        """Does this turn's share."""
+        """Does this turn's share: of each lane as much as of any other."""
         left = GIVEN_BACK_MAX
-        while self.waiting and left > 0:
-            item = self.waiting[0]
-            left -= 1  # a link costs as much as an entry
-            if self._catalog.has_cursor(item.cursor):
-                sequences = item.remaining()
-                some = [sequences.popleft() for _ in range(min(left + 1, len(sequences)))]
-                left -= len(some)
-                self._back(item.consumer, item.cursor, some, item.failed)
-                if sequences:
-                    break
-            self._over()  # all of it went back, or its queue was deleted, with all that was in it
+        while self.lanes and left > 0:
+            cursor = next(iter(self.lanes))
+            self.lanes.move_to_end(cursor)
+            left -= self._serve(cursor, min(left, max(1, GIVEN_BACK_MAX // len(self.lanes))))
         self._left = max(0, left)
 
     def stop(self) -> None:
         """The node stops: requeues everything."""
-        for item in self.waiting:
-            if self._catalog.has_cursor(item.cursor):
-                self._back(item.consumer, item.cursor, list(item.remaining()), item.failed)
-        self.forget()
+        while self.lanes:
+            self._serve(next(iter(self.lanes)), maxsize)
 
     def forget(self) -> None:
         """Others have requeued everything."""
-        while self.waiting:
-            self._over()
+        while self.lanes:
+            self._over(next(iter(self.lanes)))
 
-    def _wait(self, item: Return) -> None:
-        item.cursor.returning += 1
-        self.waiting.append(item)
+    def _serve(self, cursor: Cursor, share: int) -> int:
+        """Does what costs so much, or 1 more, of the cursor's lane. Returns the cost."""
+        lane, exists = self.lanes[cursor], self._catalog.has_cursor(cursor)
+        cost = 0
+        while lane and cost < share:
+            if exists:  # otherwise its entries left with it
+                cost += lane[0].give_back(cursor, share - cost)
+                if not lane[0].is_over:
+                    continue
+            cost += 1
+            lane.popleft()
+        if not lane:
+            self._over(cursor)
+        return cost
 
-    def _over(self) -> None:
-        """The first of those that wait does no longer."""
-        cursor = self.waiting.popleft().cursor
-        cursor.returning -= 1
-        if not cursor.returning and self._catalog.has_cursor(cursor):
+    def _over(self, cursor: Cursor) -> None:
+        """Nothing waits in the cursor's lane."""
+        del self.lanes[cursor]
+        cursor.returning = False
+        if self._catalog.has_cursor(cursor):
             cursor.queue.touch()
-
-    def _back(self, consumer: EntryConsumer, cursor: Cursor, sequences: list[int], failed: bool) -> None:
-        acquired = cursor.acquired
-        mine = [sequence for sequence in sequences if sequence in acquired and acquired[sequence].consumer is consumer]
-        cursor.requeue(mine, failed=failed)

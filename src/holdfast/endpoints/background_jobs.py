@@ -110,7 +110,7 @@ class BackgroundJobs:
         own = (
             self.purges
             or self.settlements.waiting
-            or self.returns.waiting
+            or self.returns.lanes
             or self._catalog.leaving
             or self._identities.is_busy()
         )
@@ -119,7 +119,7 @@ class BackgroundJobs:
     @property
     def goes_on(self) -> bool:
         """Whether the next turn has something to do here although a commit is in progress."""
-        return bool(self.returns.waiting) or self.settlements.goes_on
+        return bool(self.returns.lanes) or self.settlements.goes_on
 
     @property
     def full(self) -> bool:

@@ -379,13 +379,7 @@ class ConsumerLink(Offered):
         self.end_large()
         self.finish_presettled()
         self.cursor.release(self)
-        self.parts.returns.requeue_found(
-            self,
-            self.cursor,
-            lambda: self.in_hands(known, held=held),
-            max(held, len(known)),
-            failed=self.end_counts_as_failure,
-        )
+        self.parts.returns.requeue(self, self.cursor, known, failed=self.end_counts_as_failure, held=held)
         self.parts.dynamic_nodes.left(self, self.queue)
 
     def in_hands(self, unsettled: list[Any], *others: int, held: int = 0) -> list[int]:

@@ -123,15 +123,14 @@ def dynamic_nodes(nodes: DynamicNodes, connections: Connections, catalog: Catalo
 
 
 def jobs(jobs: BackgroundJobs, catalog: Catalog, turns: Turns) -> None:
-    """Background work is for existing queues; waiting outcomes are counted by user and by link, and links whose
-    entries go back over several turns by cursor."""
+    """Background work is for existing queues; waiting outcomes are counted by user and by link; a cursor knows whether
+    entries go back to it over several turns."""
     for queue in jobs.purges:
         must(catalog.has(queue), f"a purge of queue {queue.name!r}, which is gone")
-    returning = Counter(item.cursor for item in jobs.returns.waiting)
     for queue in catalog.queues.values():
         for cursor in queue.cursors:
-            told, held = cursor.returning, returning[cursor]
-            must(told == held, f"queue {queue.name!r}: links whose entries go back to a cursor", told, held)
+            told, waits = cursor.returning, cursor in jobs.returns.lanes
+            must(told == waits, f"queue {queue.name!r}: whether entries go back to a cursor", told, waits)
     settlements = jobs.settlements
     by_user: Counter[tuple[Cursor, Use | None]] = Counter()
     by_link: Counter[Settles] = Counter()

@@ -58,7 +58,7 @@ MOMENTS: Final[dict[str, Moment]] = {
     "messages that waited are moved": lambda core: bool(core.destination.releasing),
     "neighbours gave messages back": lambda core: bool(core.forwarding.returned),
     "a purge goes on": lambda core: bool(core.jobs.purges),
-    "what links held goes back": lambda core: bool(core.jobs.returns.waiting),
+    "what links held goes back": lambda core: bool(core.jobs.returns.lanes),
     "outcomes are carried out": lambda core: bool(core.jobs.settlements.waiting),
     "a link may be resumed": lambda core: any(record.until is not None for record in core.resume.outgoing.values()),
     "a consumer drains": lambda core: bool(core.links.drains),

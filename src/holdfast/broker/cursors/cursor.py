@@ -60,9 +60,9 @@ class Cursor(Holdings):
         """Whether the last pump ended because no more entries may be set aside: the entries behind wait for that."""
         self.place_kept = False
         """Whether the last pump ended at an entry for a consumer that is deferred to the next turn, for no other."""
-        self.returning = 0
-        """How many links that ended held entries that are not all back in their places (custody/returns.py). Until they
-        are, nothing is handed out: it would come before them."""
+        self.returning = False
+        """Whether entries of links that ended are not all back in their places (custody/returns.py). Until they are,
+        nothing is handed out: it would come before them."""
         self.lease_epoch = 0
         self.is_stored = False
         """Of a named cursor: whether a record of it is on disk."""
