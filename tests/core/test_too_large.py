@@ -5,13 +5,14 @@ from typing import Any
 import pytest
 
 from holdfast.amqp.connection import Receiver
+from holdfast.amqp.message.message import Header
 from holdfast.amqp.wire.extensions import SELECTOR_CODE
 from holdfast.amqp.wire.performatives import Accepted, Modified, Rejected
 from holdfast.amqp.wire.types import Described, Symbol, Ulong
 from holdfast.endpoints import too_large
 from holdfast.settings.limits import Limits
 from holdfast.settings.queues import QueueConfig
-from support.one_node import fill, world
+from support.one_node import done, fill, world
 from support.rig import Client, Node, Rig
 from support.transactions import Controller
 
@@ -22,11 +23,11 @@ SUBSCRIPTION: dict[str, Any] = {"durable": 2, "expiry_policy": Symbol("never")}
 SELECTING: dict[str, Any] = {"filter": {Symbol("s"): Described(Ulong(SELECTOR_CODE), "TRUE")}}
 
 
-def put(rig: Rig, client: Client, *texts: str, address: str = "work") -> None:
+def put(rig: Rig, client: Client, *texts: str, address: str = "work", **parts: Any) -> None:
     link = client.sender(address)
     rig.settle()
     for text in texts:
-        client.send(link, text)
+        client.send(link, text, **parts)
     rig.settle()
 
 
@@ -154,9 +155,62 @@ def test_a_link_goes_on_where_another_took_the_message_that_is_too_large_for_it(
     other = client.receiver("work", credit=1)
     rig.settle()
     assert client.accept(link=other) == [BIG]
-    assert client.accept(link=link) == ["1", "2", "3"]
+    assert client.accept(link=link) == ["1", "2", "3", "behind"]
     rig.settle()
-    assert client.accept(link=link) == ["behind"] and why(client, link) == ""
+    assert why(client, link) == ""
+
+
+@pytest.mark.parametrize("options", [{}, {"source": SELECTING}])
+@pytest.mark.parametrize("priorities", [False, True])
+@pytest.mark.parametrize("way", ["held", "accepted", "purged", "expired", "deleted", "might be"])
+def test_a_stopped_link_goes_on_without_an_outcome_once_the_message_is_not_for_it(
+    way: str, priorities: bool, options: dict[str, Any]
+) -> None:
+    """It got nothing for five minutes, though the message had gone: a client that settles in large batches met that
+    each time."""
+    rig, node, client = world(QueueConfig(name="work", priorities=priorities))
+    fill(rig, client, 3)
+    put(rig, client, BIG, header=Header(ttl=1_000) if way == "expired" else None)
+    put(rig, client, "behind")
+    link = small(rig, client, **options)
+    assert client.bodies(link) == ["1", "2", "3"] and link.credit > 0
+    if way in ("held", "accepted"):
+        other = client.receiver("work", credit=1)
+        rig.settle()
+        assert client.bodies(other) == [BIG]
+        if way == "accepted":
+            client.accept(link=other)
+    elif way == "might be":  # it has no credit, and accepts such
+        client.receiver("work", credit=0)
+    elif way == "purged":
+        done(client, "PURGE", "queue", "work")
+        put(rig, client, "behind")
+    elif way == "deleted":
+        uuid = str(node.queue("work").uuid)
+        done(client, "DELETE", "entry", "work", queue_uuid=uuid, sequence=Ulong(4), delivery_count=Ulong(0))
+    rig.settle()
+    rig.run(3 if way == "expired" else 0.1)
+    if way == "expired":
+        put(rig, client, "later")
+    assert client.bodies(link)[3:4] == ["behind"] and why(client, link) == ""
+    assert node.core is not None and not node.core.too_large.waiting and not node.core.too_large.met_in
+    client.accept(link=link)
+    rig.settle()
+    assert why(client, link) == "" and link.credit > 0
+
+
+def test_a_link_stops_again_where_the_other_consumer_returned_the_message() -> None:
+    rig, _, client = before_a_large_one()
+    link = small(rig, client)
+    other = client.receiver("work", credit=1)
+    rig.settle()
+    assert client.bodies(link) == ["1", "2", "3", "behind"] and client.bodies(other) == [BIG]
+    other.detach(closed=True)
+    put(rig, client, "last")
+    assert client.bodies(link) == ["1", "2", "3", "behind"] and why(client, link) == ""
+    client.accept(link=link)
+    rig.settle()
+    assert why(client, link) == TOO_LARGE
 
 
 @pytest.mark.parametrize("settled", [False, True])

@@ -10,6 +10,7 @@ from uuid import UUID
 from holdfast.broker.cursors.entry_consumer import Acquired
 from holdfast.broker.stored.origins import Origin
 from holdfast.broker.stored.ranges import RangeSet
+from holdfast.endpoints.too_large import Met
 from support.corruption import breaks, one_more
 from support.queue_corruptions import lying
 from support.standing import apart, committing, rejecting, sending, serving, streaming, waiting
@@ -203,6 +204,13 @@ def _(s: Any) -> None:
 @breaks("endpoints: outcomes that wait", rejecting)
 def _(s: Any) -> None:
     s.core.jobs.settlements.counts.popitem()
+
+
+@breaks("endpoints: {} waits for an entry that is for another", serving)
+def _(s: Any) -> None:
+    link = s.links[s.held.name]
+    s.core.too_large.waiting[link] = 1.0
+    s.core.too_large.met_in[s.plain] = {link: Met(99, 1_000, alone=True)}
 
 
 @breaks("endpoints: queue {}: whether entries go back to a cursor", serving)

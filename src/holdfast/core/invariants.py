@@ -39,6 +39,10 @@ def check(core: Parts, *, entries_max: int | None = None) -> None:
     management.answers(connections)
     peers.guard(core.guard, core.refusals, connections)
     endpoints.resumable(core.resume)
+    resting = core.containment.resting
+    endpoints.too_large(
+        core.too_large, lambda queue: not (stopping or queue.stopped or queue in work.dirty_queues or queue in resting)
+    )
     endpoints.admission(core.admission, catalog)
     endpoints.node_drain(core.node_drain, core.links, core.turns)
     transactions(core.transactions, connections, catalog, core.queue_links.reserved(), stopping=stopping)

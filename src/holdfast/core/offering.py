@@ -124,6 +124,8 @@ def _offer_of(core: Parts, queue: Queue) -> None:
         shared.exclusions.count_given_back(len(shared.counts))
     if core.queue_links.awaits_room(queue):
         core.queue_links.room_may_be_back(queue)
+    if core.too_large.met_in:
+        core.too_large.look_again(queue)
     producers = core.links.producers.get(queue)
     if producers:
         if queue.bounded:

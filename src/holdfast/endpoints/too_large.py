@@ -2,10 +2,12 @@
 a consumer cannot have").
 
 Rules of this file: a link that holds messages gets no more and is detached only once these are settled, so that their
-outcomes count. One that settles nothing for PATIENCE_S is detached with what it holds. Source:
+outcomes count. One that settles nothing for PATIENCE_S is detached with what it holds. One goes on if another consumer
+has the message, or accepts one so large, or if the message has left the queue. Source:
 docs/adr/0115-too-large-for-its-link.md.
 """
 
+from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from holdfast.amqp.connection import Sender
@@ -36,14 +38,25 @@ class Consuming(Protocol):
     def detach_with(self, reason: str, condition: str) -> None: ...
 
 
+@dataclass(frozen=True, slots=True)
+class Met:
+    """An entry whose delivery of `size` bytes is too large for a consumer; `alone`: no other one accepted it."""
+
+    sequence: int
+    size: int
+    alone: bool
+
+
 class TooLarge:
-    """`waiting`: links that get nothing before they settle what they hold, and until when they are waited for."""
+    """`waiting`: links that get nothing before they settle what they hold, and until when they are waited for.
+    `met_in`: what they were offered, by queue."""
 
     def __init__(self, clock: Clock, turns: Turns, links: LinkTables, dead_lettering: DeadLettering) -> None:
         self._clock = clock
         self._turns = turns
         self._dead_lettering = dead_lettering
         self.waiting: dict[Consuming, float] = {}
+        self.met_in: dict[Queue, dict[Consuming, Met]] = {}
         table: dict[Any, Any] = self.waiting
         links.wait_in("too large", lambda: table)
 
@@ -61,7 +74,9 @@ class TooLarge:
             return
         cursor.requeue([sequence], failed=False)
         if self._holds_any(consumer) and not consumer.stopped:
+            cursor.links_ended[sequence] = ended  # it leaves with the entry
             consumer.stopped = True
+            self.met_in.setdefault(consumer.queue, {})[consumer] = Met(sequence, size, alone)
             self.waiting[consumer] = self._until()
             return
         if alone:
@@ -98,6 +113,29 @@ class TooLarge:
         """The consumer was handed a message, or has ended: it is not waited for."""
         consumer.stopped = False
         self.waiting.pop(consumer, None)
+        self._forget_met(consumer)
+
+    def look_again(self, queue: Queue) -> None:
+        """The queue was offered: those of its consumers go on that no longer wait because of the message."""
+        found: dict[tuple[Cursor, Met], bool] = {}
+        for consumer, met in list(self.met_in.get(queue, {}).items()):
+            if consumer not in self.waiting:
+                self._forget_met(consumer)
+                continue
+            key = consumer.cursor, met
+            if key not in found:
+                found[key] = is_for_another(*key)
+            if found[key]:
+                self.forget(consumer)
+                queue.touch()
+
+    def _forget_met(self, consumer: Consuming) -> None:
+        """Forgets what the consumer was offered."""
+        there = self.met_in.get(consumer.queue)
+        if there is not None:
+            there.pop(consumer, None)
+            if not there:
+                del self.met_in[consumer.queue]
 
     def next_deadline(self) -> float | None:
         return next(iter(self.waiting.values()), None)
@@ -107,4 +145,12 @@ class TooLarge:
         while (at := self.next_deadline()) is not None and at <= now:
             consumer = next(iter(self.waiting))
             del self.waiting[consumer]
+            self._forget_met(consumer)
             consumer.queue.touch()
+
+
+def is_for_another(cursor: Cursor, met: Met) -> bool:
+    """Whether another consumer holds the entry, which was requeued, or accepts it now, or it has left."""
+    if met.sequence in cursor.acquired or met.sequence not in cursor.links_ended:
+        return True
+    return met.alone and cursor.another_takes(met.sequence, met.size)

@@ -4,11 +4,12 @@ Rules of this file: reads, never changes; BrokenInvariant says what contradicts 
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from holdfast.amqp.connection import Sender
 from holdfast.broker.cursors.cursor import Cursor
+from holdfast.broker.queue import Queue
 from holdfast.custody.hop.next_hop import NextHop
 from holdfast.endpoints.addresses.dynamic_nodes import PREFIX, DynamicNodes, Temporary
 from holdfast.endpoints.addresses.node_drain import NodeDrain
@@ -20,6 +21,7 @@ from holdfast.endpoints.producer import ProducerLink
 from holdfast.endpoints.resumption.consumer import ResumableConsumer
 from holdfast.endpoints.resumption.resume import Resumption
 from holdfast.endpoints.settlements import Settles
+from holdfast.endpoints.too_large import TooLarge, is_for_another
 from holdfast.endpoints.topic_bindings import TopicBindings
 from holdfast.engine.invariants import must
 from holdfast.peers.connections import Connections
@@ -120,6 +122,16 @@ def dynamic_nodes(nodes: DynamicNodes, connections: Connections, catalog: Catalo
     for queue in queues:
         if queue.peer is not None and queue not in nodes.due:
             alive(connections, queue.peer, f"{queue.name}: its maker's")
+
+
+def too_large(too_large: TooLarge, is_offered: Callable[[Queue], bool]) -> None:
+    """A link stops because of an entry no longer than that is for no other. `is_offered`: whether the turn has offered
+    what the queue has, so that nothing is left for the next one."""
+    for queue, consumers in too_large.met_in.items():
+        for consumer, met in consumers.items() if is_offered(queue) else ():
+            where = f"consumer {consumer.link.name!r} of queue {queue.name!r}"
+            over = consumer in too_large.waiting and is_for_another(consumer.cursor, met)
+            must(not over, f"{where} waits for an entry that is for another", met)
 
 
 def jobs(jobs: BackgroundJobs, catalog: Catalog, turns: Turns) -> None:
