@@ -136,6 +136,24 @@ def _ended_at_once(original: Function) -> Function:
     return lambda self, consumer: False
 
 
+def _stopped_for_good(original: Function) -> Function:
+    """A link that stopped because of a message too large for it is not looked at again when another has that."""
+    return lambda self, queue: None
+
+
+def _lane_unserved(original: Function) -> Function:
+    """What ended links held of a queue is never given back if that of another queue waited before it."""
+    unserved: WeakKeyDictionary[Any, set[Any]] = WeakKeyDictionary()
+
+    def serve(self: Any, cursor: Any, share: int) -> int:
+        mine = unserved.setdefault(self, set())
+        if len(self.lanes) > 1 and cursor is next(reversed(self.lanes)) and not mine:
+            mine.add(cursor)
+        return share if cursor in mine else int(original(self, cursor, share))
+
+    return serve
+
+
 LINK_CANARIES: Final = (
     Canary(
         name="drained-for-one",
@@ -225,5 +243,21 @@ LINK_CANARIES: Final = (
         signature="(self, consumer: holdfast.endpoints.too_large.Consuming) -> bool",
         broken=_ended_at_once,
         expected="was ended by a large message while it held",
+    ),
+    Canary(
+        name="stopped-for-good",
+        sentence="A link that stopped because of a message too large for it goes on only after its own outcomes.",
+        target="endpoints.too_large:TooLarge.look_again",
+        signature="(self, queue: holdfast.broker.queue.Queue) -> None",
+        broken=_stopped_for_good,
+        expected="waits for an entry that is for another",
+    ),
+    Canary(
+        name="lane-unserved",
+        sentence="What ended links held of one of two queues that wait at once never goes back.",
+        target="custody.returns:Returns._serve",
+        signature="(self, cursor: holdfast.broker.cursors.cursor.Cursor, share: int) -> int",
+        broken=_lane_unserved,
+        expected="takes one turn after the other, and nothing comes",
     ),
 )

@@ -63,6 +63,8 @@ CAUGHT_BY: Final[dict[str, tuple[int, int]]] = {
     "clock-an-hour-ahead": (24, 50),
     "moved-for-good": (17, 50),
     "ended-with-what-it-held": (69, 100),
+    "stopped-for-good": (32, 100),
+    "lane-unserved": (33, 100),
     "one-reason-for-both": (7, 50),
     "link-untied-beyond-few": (123, 250),
     "link-id-of-one-life": (5, 50),

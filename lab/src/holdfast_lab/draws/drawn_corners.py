@@ -1,6 +1,7 @@
 """What docs/mutants.md listed as never drawn: links between queues that move large messages with little room, or into a
 queue in memory; a listener of a topic at its bound; links that are resumed in rounds; a spool whose link breaks while
-it sends again; turns that are refused while messages that waited find their queue full.
+it sends again; turns that are refused while messages that waited find their queue full. Beside these, what lost
+connections held of several queues at once.
 
 Rules of this file: drawn after all else, each scene from a stream of its own, so that nothing else of a seed changes
 (docs/adr/0053).
@@ -20,6 +21,7 @@ from holdfast_lab.plan.knobs import BOUNDS
 from holdfast_lab.plan.plan import Plan
 
 LISTENERS_BOUND: Final = "broker.topic:LISTENER_MESSAGES_MAX"
+GIVEN_BACK: Final = "custody.returns:GIVEN_BACK_MAX"
 FULL: Final = "messages that waited find their queue full"
 """A moment."""
 SMALL_BYTES: Final = 1_600
@@ -150,6 +152,22 @@ def blocked(random: Random, node: str, plan: Plan) -> Scene:
     return Scene([told], faults, [(where, queue)])
 
 
+def in_lanes(random: Random, node: str, plan: Plan) -> Scene:
+    """Consumers of several queues that hold dozens of messages each when their connections are lost, again and again:
+    these go back over many turns, those of one queue beside those of another."""
+    if _has_no_place(node, plan):
+        return Scene()
+    until_s, scene = min(6.0, plan.safety_s), Scene(knobs={GIVEN_BACK: random.choice((1, 2, 10))})
+    for number in range(random.choice((2, 4))):
+        name = f"in-lanes-{number}" if number else "in-lanes"
+        sends = _sends(node, name, in_time(plan, 100), size=12, rate=random.choice((0.0, 30.0)))
+        takes = takes_from(node, name, credit=random.choice((5, 50)), think_s=random.choice((0.02, 0.05)))
+        scene.workloads += [sends, {**takes, "consumers": random.choice((1, 3))}]
+    for _ in range(random.choice((2, 4))):
+        scene.faults.append(Fault(kind="cut-clients", at=round(random.uniform(0.2, until_s), 6), node=node))
+    return scene
+
+
 CORNERS: Final[dict[str, tuple[float, Callable[[Random, str, Plan], Scene]]]] = {
     "pressed": (0.06, pressed),
     "into memory": (0.06, into_memory),
@@ -157,6 +175,7 @@ CORNERS: Final[dict[str, tuple[float, Callable[[Random, str, Plan], Scene]]]] = 
     "in rounds": (0.05, in_rounds),
     "sent again": (0.05, sent_again),
     "blocked": (0.06, blocked),
+    "in lanes": (0.1, in_lanes),
 }
 """As LATER of `drawn_scenes.py`."""
 

@@ -23,7 +23,8 @@ CALM: Final = frozenset({"slow-disk", "refusing-disk", "full-disk", "clock-step"
 
 def narrow(random: Random, node: str, plan: Plan) -> Scene:
     """Small and large messages for consumers that accept only the small ones; in most seeds no consumer accepts the
-    large ones. Where no link ends but by the node's own choice, most queues have a `deliveries_max`."""
+    large ones, in some one does that comes and goes. Where no link ends but by the node's own choice, most queues have
+    a `deliveries_max`."""
     places = [name for name in plan.topology.nodes if _has_a_place(plan, name)]
     calm = [name for name in places if _is_calm(plan, name)] if random.random() < 0.8 else []
     if not places:
@@ -57,6 +58,8 @@ def narrow(random: Random, node: str, plan: Plan) -> Scene:
         )
     ] if wide else []  # fmt: skip
     most = DELIVERIES_MAX if calm and random.random() < 0.8 else None
+    if others and random.random() < 0.5:
+        others[0]["stays"], takes["wide"], most = random.choice((1, 5)), False, None  # what it holds then has failed
     queue = QueueConfig(name=QUEUE, order="none", deliveries_max=most, priorities=sorts)
     return Scene([*sends, takes, *others], faults, [(node, queue)])
 
