@@ -1,11 +1,10 @@
 """Syncs files and directories, so that a power loss does not undo them; replaces files as a whole.
 
 Rules of this file: a file may be gone after a power loss if its directory was not synced after the file was created or
-renamed. A path that a person named goes through `replacing`, which decides what may be replaced; `whole_file` replaces
-whatever has that name.
+renamed. A path that a person named goes through `replacing`, which replaces what it may (replaceable.py); `whole_file`
+replaces whatever has that name.
 """
 
-import errno
 import fcntl
 import os
 import re
@@ -16,6 +15,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, Final
 from uuid import uuid4
+
+from holdfast.replaceable import Place, replaceable
 
 __all__ = [
     "NotSynced",
@@ -30,21 +31,18 @@ __all__ = [
 LEFTOVER_AGE_S: Final = 86_400.0
 """A hidden part older than this was left by a killed process."""
 _HEX: Final = re.compile("[0-9a-f]{32}")
-_LINKS_MAX: Final = 40
-"""Symbolic links, each named by the one before, that the kernel follows too."""
 _STEM_BYTES: Final = 255 - 33
 """A name has at most 255 bytes; the dot and 32 hex digits take 33."""
-_PROCESSES: Final = Path("/proc")
-"""Below it a path stands for an open file of a process, not for a name."""
 
 
 class NotSynced(OSError):
     """The file is replaced, and its directory cannot be synced: a power loss may undo that."""
 
 
-def sync_file(place: Path) -> None:
-    """A file's data and length, or a directory's names, on disk. Raises OSError."""
-    descriptor = os.open(place, os.O_RDONLY)
+def sync_file(place: Path, directory: int | None = None) -> None:
+    """A file's data and length, or a directory's names, on disk. `directory`: an open one, in which `place` is. Raises
+    OSError."""
+    descriptor = os.open(place, os.O_RDONLY, dir_fd=directory)
     try:
         os.fsync(descriptor)
     finally:
@@ -69,23 +67,32 @@ def _stem(path: Path) -> str:
 
 
 @contextmanager
-def whole_file(path: Path, mode: int = 0o666) -> Iterator[BinaryIO]:
+def whole_file(path: Path, mode: int = 0o666, directory: int | None = None) -> Iterator[BinaryIO]:
     """What `path` is to contain: on disk, it takes that name if the block ends without an exception; otherwise it is
     removed. Until then its name is hidden, and another for each process, also on another machine, where one may have
-    our number. `mode` is subject to the umask. The directory is synced by the caller, who may put several files there.
-    OSError."""
+    our number. `mode` is subject to the umask. `directory`: the file's own, if it is open. The directory is synced by
+    the caller, who may put several files there. OSError."""
     part = path.with_name(_stem(path) + uuid4().hex)
-    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
+    name, hidden = (path, part) if directory is None else (Path(path.name), Path(part.name))
+    descriptor = _created(path, hidden, mode, directory)
     try:
         with os.fdopen(descriptor, "wb") as stream:
             yield stream
             stream.flush()
             os.fsync(stream.fileno())
-        part.replace(path)
+        os.replace(hidden, name, src_dir_fd=directory, dst_dir_fd=directory)
     except BaseException:
         with suppress(OSError):
-            part.unlink(missing_ok=True)
+            os.unlink(hidden, dir_fd=directory)
         raise
+
+
+def _created(path: Path, hidden: Path, mode: int, directory: int | None) -> int:
+    """OSError names `path`, which its reader knows."""
+    try:
+        return os.open(hidden, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode, dir_fd=directory)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from None
 
 
 @contextmanager
@@ -96,27 +103,28 @@ def replacing(path: Path, mode: int | None = None) -> Iterator[BinaryIO]:
     `mode`: exactly that, whatever the umask is; and the owner that `_owner_for` says, without whom nothing is replaced.
     None: the mode of the file that is there, and its owner if we may give it away; otherwise its group loses its
     rights. OSError; `NotSynced` if the file is replaced nevertheless."""
-    place = _replaceable(path)
-    keeps = mode is None
-    owner = _owner_of(place) if keeps else _owner_for(place)
-    if mode is None:
-        mode = 0o666 if owner is None else stat.S_IMODE(place.stat().st_mode) & 0o777
-    _remove_leftovers(place)
-    with whole_file(place, mode) as file:
-        if owner is not None and owner != _owner_of(file.fileno()):
-            try:
-                os.fchown(file.fileno(), *owner)
-            except PermissionError:
-                if not keeps:
-                    raise
-                mode &= ~stat.S_IRWXG  # of another group
-        if owner is not None or not keeps:
-            os.fchmod(file.fileno(), mode)
-        yield file
-    try:
-        sync_file(place.parent)
-    except OSError as error:
-        raise NotSynced(error.errno, error.strerror, str(path)) from error
+    with replaceable(path) as place:
+        there, keeps = place.found, mode is None
+        owner = _owner_for(place, is_new_given=not keeps)
+        if mode is None:
+            mode = 0o666 if there is None else stat.S_IMODE(there.st_mode) & 0o777
+        _remove_leftovers(place)
+        with whole_file(place.path, mode, place.directory) as file:
+            made = os.fstat(file.fileno())
+            if owner is not None and owner != (made.st_uid, made.st_gid):
+                try:
+                    os.fchown(file.fileno(), *owner)
+                except PermissionError:
+                    if not keeps:
+                        raise
+                    mode &= ~stat.S_IRWXG  # of another group
+            if owner is not None or not keeps:
+                os.fchmod(file.fileno(), mode)
+            yield file
+        try:
+            sync_file(Path(), place.directory)
+        except OSError as error:
+            raise NotSynced(error.errno, error.strerror, str(path)) from error
 
 
 def replace_file(path: Path, data: bytes, mode: int) -> None:
@@ -125,53 +133,32 @@ def replace_file(path: Path, data: bytes, mode: int) -> None:
         file.write(data)
 
 
-def _replaceable(path: Path) -> Path:
-    """The file that `path` leads to, which another may take the place of: symbolic links stay. OSError where that is a
-    directory, a device, a pipe or a socket, or an open file of a process (/dev/stdout); or for root where a link is of
-    another user, who may write in that directory and would choose what root replaces."""
-    for _ in range(_LINKS_MAX):
-        place = Path(os.path.realpath(path.parent), path.name)
-        if place.is_relative_to(_PROCESSES):
-            raise OSError(errno.EINVAL, "it stands for an open file, and has no name", str(path))
-        if not place.is_symlink():
-            if place.is_dir():
-                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-            if place.exists() and not place.is_file():
-                raise OSError(errno.EINVAL, "not a regular file", str(path))
-            return place
-        if os.geteuid() == 0 and place.lstat().st_uid != 0:
-            raise PermissionError(errno.EPERM, "a symbolic link of another user, which root does not follow", str(path))
-        path = place.parent / place.readlink()
-    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
-
-
-def _remove_leftovers(path: Path) -> None:
-    """Removes what killed processes have left of files that were to become `path`, where that was a day ago: a younger
-    one may be another process's, which still writes it. What cannot be removed stays."""
-    stem, ended_s = _stem(path), time.time() - LEFTOVER_AGE_S
+def _remove_leftovers(place: Place) -> None:
+    """Removes what killed processes have left of files that were to become that one, where that was a day ago: a
+    younger one may be another process's, which still writes it. What cannot be removed stays."""
+    stem, ended_s = _stem(place.path), time.time() - LEFTOVER_AGE_S
     with suppress(OSError):
-        for file in path.parent.iterdir():
-            if file.name.startswith(stem) and _HEX.fullmatch(file.name, len(stem)):
-                with suppress(OSError):
-                    if file.lstat().st_mtime < ended_s:
-                        file.unlink()
+        directory = os.open(".", os.O_RDONLY | os.O_DIRECTORY, dir_fd=place.directory)
+        try:
+            for name in os.listdir(directory):
+                if name.startswith(stem) and _HEX.fullmatch(name, len(stem)):
+                    with suppress(OSError):
+                        if os.stat(name, dir_fd=directory, follow_symlinks=False).st_mtime < ended_s:
+                            os.unlink(name, dir_fd=directory)
+        finally:
+            os.close(directory)
 
 
-def _owner_of(file: Path | int) -> tuple[int, int] | None:
-    """User and group of a file or directory, also of an open one; None if there is none."""
-    try:
-        found = os.stat(file)
-    except FileNotFoundError:
+def _owner_for(place: Place, *, is_new_given: bool) -> tuple[int, int] | None:
+    """User and group for what is put there: those of the file that is there, so that a node which runs as another user
+    can still read it. `is_new_given`: a new file of root's gets those of its directory, for the same reason; nobody
+    else may give a file away."""
+    is_root, found = os.geteuid() == 0, place.found
+    if found is None and is_root and is_new_given:
+        found = place.within
+    if found is None:
         return None
     return found.st_uid, found.st_gid
-
-
-def _owner_for(path: Path) -> tuple[int, int] | None:
-    """User and group for what `replace_file` puts in the place of `path`: those of the file that is there, so that a
-    node which runs as another user can still read it. A new file of root's gets those of its directory, for the same
-    reason; nobody else may give a file away."""
-    found = _owner_of(path)
-    return _owner_of(path.parent) if found is None and os.geteuid() == 0 else found
 
 
 @contextmanager

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from holdfast import durable
 from holdfast.client import connect
 from holdfast.client.errors import ConnectionFailed
 from holdfast.engine.events import Event, UsersChanged
@@ -20,6 +19,7 @@ from holdfast.node import user_commands, users_file
 from holdfast.peers import credentials
 from holdfast.peers.user_list import BYTES_MAX, SEED_BYTES, USERS_MAX, StoredUser, UserList, parse, render
 from support.eventually import eventually_async
+from support.owners import owned
 from support.process import NodeProcess, run_holdfast
 
 KEY = credentials.make("secret", bytes(16), iterations=4_096)
@@ -241,13 +241,9 @@ def test_a_new_file_of_roots_belongs_to_the_owner_of_its_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The node reads it, and runs as another user."""
-    given: list[tuple[int, int]] = []
-    monkeypatch.setattr(os, "fchown", lambda fd, *owner: given.append(owner))
-    owner = durable._owner_of
-    monkeypatch.setattr(durable, "_owner_of", lambda path: (7, 8) if path == tmp_path else owner(path))
-    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    given = owned(monkeypatch, {tmp_path: 7}, me=0)
     users_file.write(tmp_path / "users.json", UserList(()))
-    assert given == [(7, 8)]
-    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert given == [(7, 7)]
+    given = owned(monkeypatch, {tmp_path: 7}, me=1000)
     users_file.write(tmp_path / "mine.json", UserList(()))
-    assert given == [(7, 8)], "nobody else may give a file away"
+    assert given == [], "nobody else may give a file away"

@@ -159,14 +159,14 @@ def test_it_may_die_at_any_step(table: Table, monkeypatch: pytest.MonkeyPatch) -
     for number in range(20):
         table.put(2, part=f"own={number % 3}")
     sync, steps = os.fsync, [0]
-    replace: Callable[..., Path] = Path.replace
+    replace: Callable[..., None] = os.replace
 
     def dying(at: int, real: Callable[..., Any]) -> Callable[..., Any]:
-        def step(*arguments: Any) -> Any:
+        def step(*arguments: Any, **more: Any) -> Any:
             steps[0] += 1
             if steps[0] == at:
                 raise OSError(5, "dies here")
-            return real(*arguments)
+            return real(*arguments, **more)
 
         return step
 
@@ -174,7 +174,7 @@ def test_it_may_die_at_any_step(table: Table, monkeypatch: pytest.MonkeyPatch) -
         steps[0] = 0
         with monkeypatch.context() as patch:
             patch.setattr(os, "fsync", dying(at, sync))
-            patch.setattr(Path, "replace", dying(at, replace))
+            patch.setattr(os, "replace", dying(at, replace))
             try:
                 done = compact(table.out)
                 break
@@ -202,20 +202,20 @@ def test_files_and_their_record_are_on_disk_before_the_log_names_them(
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done: list[str] = []
-    sync, replace = compaction.sync_file, Path.replace
+    sync, replace = compaction.sync_file, os.replace
 
     def synced(place: Path) -> None:
         done.append(f"sync {place.relative_to(table.out)}")
         sync(place)
 
-    def replaced(path: Path, target: Path) -> Path:
+    def replaced(path: Path, target: Path, **more: Any) -> None:
         done.append(f"replace {target.relative_to(table.out)}")
-        return replace(path, target)
+        replace(path, target, **more)
 
     for number in range(20):
         table.put(1, part=f"own={number % 2}")
     monkeypatch.setattr(compaction, "sync_file", synced)
-    monkeypatch.setattr(Path, "replace", replaced)
+    monkeypatch.setattr(os, "replace", replaced)
     compact(table.out)
     log = done.index("replace _spark_metadata/19.compact")
     new = [str(file.relative_to(table.out)) for file in SinkLog(table.out).files()]

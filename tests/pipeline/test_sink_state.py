@@ -120,7 +120,7 @@ def test_both_files_are_on_disk_before_they_have_their_names(tmp_path: Path, mon
     """A name without its content would be a torn checkpoint; a name that is lost, a batch that is sent twice. And what
     Spark has planned is there before: a batch that is planned anew would have other rows under the same numbers."""
     place, done = checkpoint(tmp_path), []
-    replace = Path.replace
+    replace = os.replace
 
     def sync(path: Path, count: int = 1) -> None:
         path.stat()
@@ -130,7 +130,7 @@ def test_both_files_are_on_disk_before_they_have_their_names(tmp_path: Path, mon
         monkeypatch.setattr(module, "sync_file", sync)
     monkeypatch.setattr(os, "fsync", lambda file: sync(Path(f"/proc/self/fd/{file}").readlink()))
     monkeypatch.setattr(checkpoint_module, "sync_directories", sync)
-    monkeypatch.setattr(Path, "replace", lambda old, new: (done.append(f"to {new.name}"), replace(old, new))[1])
+    monkeypatch.setattr(os, "replace", lambda old, new, **_: (done.append(f"to {new.name}"), replace(old, new))[1])
     state = SinkState(place, None)
     plan = state.plan()
     state.begin(0)

@@ -91,7 +91,7 @@ async def test_an_export_keeps_the_mode_of_the_file_that_it_replaces(node: NodeP
 def test_an_export_whose_name_may_not_last_says_that_the_file_is_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fails(place: Path) -> None:
+    def fails(place: Path, directory: int) -> None:
         raise OSError(5, "Input/output error")
 
     monkeypatch.setattr(durable, "sync_file", fails)

@@ -1,0 +1,140 @@
+"""Which file a path that a person named leads to, and whether it may be replaced.
+
+Rules of this file: the kernel's rules about links and files that others have put into a directory
+(fs.protected_symlinks, fs.protected_regular) bind who opens a file; who reads links and renames goes around them, so
+they are kept here, for every component of a path. Each component is opened once, and looked at by what was opened: if
+another takes its place meanwhile, it is not followed. Source: Linux, fs/namei.c, `may_follow_link` and
+`may_create_in_sticky`.
+"""
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, NamedTuple
+
+__all__ = ["Place", "replaceable"]
+
+_LINKS_MAX: Final = 40
+"""Symbolic links of one path, which the kernel follows too."""
+_PROCESSES: Final = Path("/proc")
+"""Below it a path stands for an open file of a process, not for a name."""
+_LOOK: Final = os.O_PATH | os.O_CLOEXEC
+"""Without the right to read it: what it is, a link too, is looked at, and what is below it is opened."""
+_SHARED: Final = stat.S_ISVTX | stat.S_IWOTH
+"""Everybody may write in the directory, and remove what is their own, as in /tmp."""
+
+
+class Place(NamedTuple):
+    """A file, or where one may be made. `directory`: its own, which is open; `path`: without links; `within`: what the
+    directory is; `found`: what the file is, None if there is none."""
+
+    directory: int
+    path: Path
+    within: os.stat_result
+    found: os.stat_result | None
+
+
+@contextmanager
+def replaceable(path: Path) -> Iterator[Place]:
+    """The file that `path` leads to, in the place of which another may be put: symbolic links stay. Its directory is
+    open in the block.
+
+    OSError where that is a directory, a device, a pipe or a socket, or an open file of a process (/dev/stdout). And for
+    a link of another user in a directory that everybody may write in, as the kernel has it; root follows no link of
+    another user anywhere, who would choose what root replaces."""
+    walk = _Walk(path)
+    try:
+        yield walk.place()
+    finally:
+        walk.close()
+
+
+class _Walk:
+    """From a directory to the next, one of which is open at a time. OSErrors name `path`."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._way = _parts(path)
+        self._links = 0
+        self._at = Path("/") if path.is_absolute() else Path.cwd()
+        self._directory = os.open("/" if path.is_absolute() else ".", _LOOK | os.O_DIRECTORY)
+        self._within = _found(self._directory)
+
+    def close(self) -> None:
+        os.close(self._directory)
+
+    def place(self) -> Place:
+        while self._way:
+            part = self._way.pop()
+            if not self._way and self._at.is_relative_to(_PROCESSES):
+                raise OSError(errno.EINVAL, "it stands for an open file, and has no name", str(self._path))
+            opened = self._opened(part)
+            if opened is None:
+                return self._found_as(part, None)
+            try:
+                found = _found(opened)
+                if stat.S_ISLNK(found.st_mode):
+                    self._follow(part, found, opened)
+                    continue
+                if stat.S_ISDIR(found.st_mode):
+                    self._at = self._at.parent if part == ".." else self._at / part
+                    self._within = found
+                    self._directory, opened = opened, self._directory
+                elif self._way:
+                    raise self._error(errno.ENOTDIR)
+                elif not stat.S_ISREG(found.st_mode):
+                    raise OSError(errno.EINVAL, "not a regular file", str(self._path))
+                else:
+                    return self._found_as(part, found)
+            finally:
+                os.close(opened)
+        raise self._error(errno.EISDIR)
+
+    def _opened(self, part: str) -> int | None:
+        """The next component, a link itself; None if the last one is not there."""
+        try:
+            return os.open(part, _LOOK | os.O_NOFOLLOW, dir_fd=self._directory)
+        except OSError as error:
+            if error.errno == errno.ENOENT and not self._way:
+                return None
+            raise self._error(error.errno) from None
+
+    def _follow(self, part: str, found: os.stat_result, opened: int) -> None:
+        self._links += 1
+        if self._links > _LINKS_MAX:
+            raise self._error(errno.ELOOP)
+        _check_link(self._at / part, found, self._within, self._path)
+        target = Path(os.readlink("", dir_fd=opened))
+        if target.is_absolute():
+            root = os.open("/", _LOOK | os.O_DIRECTORY)
+            os.close(self._directory)
+            self._directory, self._at, self._within = root, Path("/"), _found(root)
+        self._way += _parts(target)
+
+    def _found_as(self, part: str, found: os.stat_result | None) -> Place:
+        return Place(self._directory, self._at / part, self._within, found)
+
+    def _error(self, number: int | None) -> OSError:
+        return OSError(number, os.strerror(number or 0), str(self._path))
+
+
+def _parts(path: Path) -> list[str]:
+    """The last first, without the root."""
+    return [*reversed(path.parts[1:] if path.is_absolute() else path.parts)]
+
+
+def _found(opened: int) -> os.stat_result:
+    return os.fstat(opened)
+
+
+def _check_link(link: Path, found: os.stat_result, within: os.stat_result, path: Path) -> None:
+    mine = os.geteuid()
+    if mine == 0 and found.st_uid != 0:
+        text = f"{link} is a symbolic link of another user, which root does not follow"
+        raise PermissionError(errno.EPERM, text, str(path))
+    if within.st_mode & _SHARED == _SHARED and found.st_uid not in (mine, within.st_uid):
+        text = f"{link} is a symbolic link of another user, in a directory in which everybody may make one"
+        raise PermissionError(errno.EACCES, text, str(path))
