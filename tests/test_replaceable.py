@@ -139,6 +139,63 @@ def test_a_link_in_a_directory_of_all_is_followed_as_the_kernel_does(
     assert (mine / "target").read_text() == ("after" if follows else "before")
 
 
+@pytest.mark.parametrize("mode", [0o600, None])
+@pytest.mark.parametrize("directory_mode", [0o1777, 0o777, 0o775, 0o1775])
+def test_root_gives_no_file_to_who_has_made_it_where_others_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int | None, directory_mode: int
+) -> None:
+    """In /tmp: root's token would be that user's. The kernel does not open such a file there either."""
+    shared = tmp_path / "tmp"
+    shared.mkdir()
+    shared.chmod(directory_mode)
+    (shared / "token").write_text("before")
+    given = owned(monkeypatch, {shared / "token": ALICE}, me=0)
+    said = r"the file would be user 7's: .*token belongs to another user, and not only the owner of .*tmp may write"
+    with pytest.raises(PermissionError, match=said), replacing(shared / "token", mode) as file:
+        file.write(b"secret")
+    assert given == [] and (shared / "token").read_text() == "before"
+    (shared / "token").unlink()
+    with replacing(shared / "token", mode) as file:
+        file.write(b"secret")
+    assert ALICE not in dict(given) and (shared / "token").read_text() == "secret"
+
+
+@pytest.mark.parametrize("name", ["there", "new"])
+def test_root_gives_no_file_to_who_has_made_its_directory_where_others_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """By its owner, a directory says whose a new file is."""
+    shared, alice = tmp_path / "tmp", tmp_path / "tmp" / "alice"
+    alice.mkdir(parents=True)
+    shared.chmod(0o1777)
+    (alice / "there").write_text("before")
+    given = owned(monkeypatch, {alice: ALICE, alice / "there": ALICE}, me=0)
+    monkeypatch.chdir(alice)
+    for path in (alice / name, Path(name)):
+        with pytest.raises(PermissionError, match="alice belongs to another user, and not only the owner of "):
+            replace_file(path, b"secret", 0o600)
+    assert given == [] and len(list(alice.iterdir())) == 1
+    with replacing(alice / "export") as file:
+        file.write(b"root's own")
+    assert given == []
+
+
+@pytest.mark.parametrize("mode", [0o600, None])
+@pytest.mark.parametrize(("of_directory", "directory_mode"), [(ALICE, 0o755), (ALICE, 0o775), (0, 0o755)])
+def test_root_keeps_a_file_for_the_user_that_reads_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int | None, of_directory: int, directory_mode: int
+) -> None:
+    """A node runs as another user: where only that user or root can have put the file there, it stays that user's."""
+    place = tmp_path / "holdfast"
+    place.mkdir()
+    place.chmod(directory_mode)
+    (place / "token").write_text("before")
+    given = owned(monkeypatch, {place: of_directory, place / "token": ALICE}, me=0)
+    with replacing(place / "token", mode) as file:
+        file.write(b"secret")
+    assert given == [(ALICE, ALICE)] and (place / "token").read_text() == "secret"
+
+
 def test_a_link_that_takes_the_place_of_a_directory_meanwhile_is_not_followed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

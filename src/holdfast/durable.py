@@ -5,6 +5,7 @@ renamed. A path that a person named goes through `replacing`, which replaces wha
 replaces whatever has that name.
 """
 
+import errno
 import fcntl
 import os
 import re
@@ -105,7 +106,7 @@ def replacing(path: Path, mode: int | None = None) -> Iterator[BinaryIO]:
     rights. OSError; `NotSynced` if the file is replaced nevertheless."""
     with replaceable(path) as place:
         there, keeps = place.found, mode is None
-        owner = _owner_for(place, is_new_given=not keeps)
+        owner = _owner_for(place, path, is_new_given=not keeps)
         if mode is None:
             mode = 0o666 if there is None else stat.S_IMODE(there.st_mode) & 0o777
         _remove_leftovers(place)
@@ -149,16 +150,26 @@ def _remove_leftovers(place: Place) -> None:
             os.close(directory)
 
 
-def _owner_for(place: Place, *, is_new_given: bool) -> tuple[int, int] | None:
+def _owner_for(place: Place, path: Path, *, is_new_given: bool) -> tuple[int, int] | None:
     """User and group for what is put there: those of the file that is there, so that a node which runs as another user
     can still read it. `is_new_given`: a new file of root's gets those of its directory, for the same reason; nobody
-    else may give a file away."""
+    else may give a file away.
+
+    Root gives nothing to a user who may have put the file, or a directory above it, there for that: PermissionError, as
+    of the kernel, which does not open such a file either."""
     is_root, found = os.geteuid() == 0, place.found
     if found is None and is_root and is_new_given:
         found = place.within
     if found is None:
         return None
+    if is_root and found.st_uid != 0 and place.stranger is not None:
+        raise PermissionError(errno.EPERM, _who_gets_it(place.stranger, found.st_uid), str(path))
     return found.st_uid, found.st_gid
+
+
+def _who_gets_it(stranger: Path, user: int) -> str:
+    where = f"{stranger} belongs to another user, and not only the owner of {stranger.parent} may write there"
+    return f"the file would be user {user}'s: {where}; remove it, or name a file elsewhere"
 
 
 @contextmanager

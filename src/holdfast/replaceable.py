@@ -23,6 +23,8 @@ _PROCESSES: Final = Path("/proc")
 """Below it a path stands for an open file of a process, not for a name."""
 _LOOK: Final = os.O_PATH | os.O_CLOEXEC
 """Without the right to read it: what it is, a link too, is looked at, and what is below it is opened."""
+_OTHERS: Final = stat.S_IWGRP | stat.S_IWOTH
+"""Others than its owner may write in the directory."""
 _SHARED: Final = stat.S_ISVTX | stat.S_IWOTH
 """Everybody may write in the directory, and remove what is their own, as in /tmp."""
 
@@ -35,6 +37,9 @@ class Place(NamedTuple):
     path: Path
     within: os.stat_result
     found: os.stat_result | None
+    stranger: Path | None
+    """The first of the file and the directories of its path that another user may have put there: it is of another user
+    than root, us, and the owner of the directory that it is in, and others than that owner may write in that one."""
 
 
 @contextmanager
@@ -57,8 +62,11 @@ class _Walk:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        if os.geteuid() == 0 and not path.is_absolute():
+            path = Path.cwd() / path  # who has put the directories above this one there matters to root alone
         self._way = _parts(path)
         self._links = 0
+        self._stranger: Path | None = None
         self._at = Path("/") if path.is_absolute() else Path.cwd()
         self._directory = os.open("/" if path.is_absolute() else ".", _LOOK | os.O_DIRECTORY)
         self._within = _found(self._directory)
@@ -79,6 +87,8 @@ class _Walk:
                 if stat.S_ISLNK(found.st_mode):
                     self._follow(part, found, opened)
                     continue
+                if part != ".." and self._stranger is None and _is_strange(found, self._within):
+                    self._stranger = self._at / part
                 if stat.S_ISDIR(found.st_mode):
                     self._at = self._at.parent if part == ".." else self._at / part
                     self._within = found
@@ -115,7 +125,7 @@ class _Walk:
         self._way += _parts(target)
 
     def _found_as(self, part: str, found: os.stat_result | None) -> Place:
-        return Place(self._directory, self._at / part, self._within, found)
+        return Place(self._directory, self._at / part, self._within, found, self._stranger)
 
     def _error(self, number: int | None) -> OSError:
         return OSError(number, os.strerror(number or 0), str(self._path))
@@ -138,3 +148,7 @@ def _check_link(link: Path, found: os.stat_result, within: os.stat_result, path:
     if within.st_mode & _SHARED == _SHARED and found.st_uid not in (mine, within.st_uid):
         text = f"{link} is a symbolic link of another user, in a directory in which everybody may make one"
         raise PermissionError(errno.EACCES, text, str(path))
+
+
+def _is_strange(found: os.stat_result, within: os.stat_result) -> bool:
+    return bool(within.st_mode & _OTHERS) and found.st_uid not in (0, os.geteuid(), within.st_uid)
