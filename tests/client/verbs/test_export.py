@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -101,3 +102,31 @@ def test_an_export_whose_name_may_not_last_says_that_the_file_is_replaced(
     ):
         file.write(b"after")
     assert (tmp_path / "f").read_text() == "after"
+
+
+SLOW = """
+import os, sys, time
+def slow(descriptor, sync=os.fsync):
+    os.write(2, b"syncing\\n")
+    time.sleep(600)
+os.fsync = slow
+from holdfast.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+async def test_an_export_that_is_stopped_while_it_syncs_leaves_no_file(node: NodeProcess, tmp_path: Path) -> None:
+    """Its hidden part is a full copy of the queue."""
+    async with await connect(node.url) as connection:
+        await (await connection.sender("q")).send(b"x")
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", SLOW, "messages", "export", "q", str(tmp_path / "f"), "--url", node.url,
+        stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    async with killed_at_the_end(process), asyncio.timeout(60):
+        assert process.stderr is not None
+        while b"syncing" not in await process.stderr.readline():
+            pass
+        process.send_signal(signal.SIGINT)
+        assert await process.wait() == 130
+    assert files_in(tmp_path) == []

@@ -5,10 +5,11 @@ all is written, and on disk before the end is told.
 """
 
 import argparse
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, Final
@@ -61,10 +62,9 @@ async def _export(args: argparse.Namespace) -> int:
                 if to_output:
                     await _write_all(connection, args, Output().write, told, progress)
                 else:
-                    with ExitStack() as stack:
-                        file = stack.enter_context(replaced(Path(args.file)))
+                    with replaced(Path(args.file)) as file:
                         await _write_all(connection, args, file.write, told, progress)
-                        await in_thread(stack.close)  # syncing it may take long
+                        await in_thread(_sync, file)  # it may take long, and a signal still ends it
     except ManagementError as error:
         return refused(args, error)
     except HoldfastError as error:
@@ -72,6 +72,11 @@ async def _export(args: argparse.Namespace) -> int:
         code = 1
     say(json_line({**told, "seconds": round(time.monotonic() - started, 3)}), file=sys.stderr)
     return code or (1 if told["unreadable"] else 0)
+
+
+def _sync(file: BinaryIO) -> None:
+    file.flush()
+    os.fsync(file.fileno())
 
 
 async def _write_all(
