@@ -27,6 +27,17 @@ from holdfast.text_files import read_text, toml_of
         ("x = { b = 1, b = 2 }\n", "line 1: b is there already; write it once"),
         ("[a.b]\n[a]\nb = 1", "line 3: b is there already; write it once"),
         ("[a.b]\n[a.b]\n", "line 2: [a.b] is there already; "),
+        (
+            'listen = [\n "a",\n]\nx = 1\n\nlisten = [ # [\n "sesame" ]',
+            "line 6: listen is there already; write it once",
+        ),
+        ('p = """\na"""\np = """\nx = "\\"\n\n[a]\n#sesame"""\n', "line 3: p is there already; write it once"),
+        ("p = '''\na'''\r\np = '''\r\nq = sesame'''", "line 3: p is there already; write it once"),
+        ('"x=y" = 1\n"x=y" = 2', 'line 2: "x=y" is there already; write it once'),
+        ("a = 1\n\n[a]\n", "line 3: a is there already; write it once"),
+        ("x = 1\nx.y = 'sesame'\n", "line 2: x.y is there already; write it once"),
+        ("[[s]]\nx = [\n{a = 1},\n{b = 'x,[', b.c = 'sesame'}]\n", "line 4: b.c is there already; write it once"),
+        ("x = {b = '''\n''', b = '''\nsesame'''}\n", "line 2: b is there already; write it once"),
     ],
 )
 def test_a_key_or_table_that_is_there_twice_is_named_with_its_line(text: str, said: str) -> None:

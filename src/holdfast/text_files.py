@@ -42,8 +42,18 @@ def _is_utf8(line: bytes) -> bool:
 
 
 _TWICE: Final = re.compile(r"Cannot declare \((.*?),?\) twice")
-_SET: Final = re.compile(r"Cannot overwrite a value|Duplicate inline table key '(.*)' \(")
-_AT: Final = re.compile(r"\(at line (\d+)")
+_SET: Final = re.compile(r"Cannot overwrite a value|Duplicate inline table key ")
+_AT: Final = re.compile(r"\(at line (\d+), column (\d+)\)")
+_PIECES: Final = re.compile(
+    r"""
+    \"{3} (?: [^"\\]++ | \\. | "{1,2}(?!") )*+ "{3,5} | " (?: [^"\\\n]++ | \\. )*+ "  # texts
+    | '{3} (?: [^']++ | '{1,2}(?!') )*+ '{3,5} | ' [^'\n]*+ '  # literal ones
+    | \#[^\n]*+ | [][{},\n]  # a comment; what divides entries
+    """,
+    re.DOTALL | re.VERBOSE,
+)
+_NAME: Final = r"""(?:"(?:[^"\\\n]++|\\.)*+"|'[^'\n]*+'|[\w-]++)"""
+_KEY: Final = re.compile(rf"(?:\s++|#[^\n]*+)*+({_NAME}(?:[ \t]*+\.[ \t]*+{_NAME})*+)")
 
 
 def toml_of(text: str, where: str = "") -> dict[str, Any]:
@@ -61,14 +71,37 @@ def toml_of(text: str, where: str = "") -> dict[str, Any]:
 
 def _what_is_wrong(text: str, said: str) -> str:
     """In words of the file, where the parser's are of its inside. No value is told: it may be a password."""
-    lines = text.split("\n")
-    at = _AT.search(said)
-    number = int(at[1]) if at else len(lines) - text.endswith("\n")
+    text = text.replace("\r\n", "\n")  # as the parser counts
+    end = len(text)
+    if at := _AT.search(said):
+        end = sum(len(line) + 1 for line in text.split("\n")[: int(at[1]) - 1]) + int(at[2]) - 1
     if twice := _TWICE.match(said):
         name = twice[1].replace("'", "").replace(", ", ".")
         advice = f"put its keys together, or write [[{name}]] where there may be several"
-        return f"line {number}: [{name}] is there already; {advice}"
-    if again := _SET.match(said):
-        key = again[1] or lines[number - 1].partition("=")[0].strip()
-        return f"line {number}: {key[:SHOWN_MAX]} is there already; write it once"
+        return f"line {_line(text, end)}: [{name}] is there already; {advice}"
+    if _SET.match(said):
+        key = _KEY.match(text, _entry(text, end), end)
+        name, start = ("a key", end) if key is None else (key[1][:SHOWN_MAX], key.start(1))
+        return f"line {_line(text, start)}: {name} is there already; write it once"
     return f"the file is not TOML: {said}"
+
+
+def _line(text: str, place: int) -> int:
+    return text.count("\n", 0, place) + 1
+
+
+def _entry(text: str, end: int) -> int:
+    """Where the entry begins that ends there, behind its value: on a line of the file, or in an inline table."""
+    begun = [0]
+    """The present entry of the file, and of each bracket that is open."""
+    for piece in _PIECES.finditer(text, 0, end):
+        match piece[0]:
+            case "[" | "{":
+                begun.append(piece.end())
+            case "]" | "}":
+                begun.pop()
+            case ",":
+                begun[-1] = piece.end()
+            case "\n" if len(begun) == 1:
+                begun[0] = piece.end()
+    return begun[-1]
