@@ -1,10 +1,16 @@
 """What is said of a text file that cannot be read, in words of the file (text_files.py)."""
 
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from holdfast.errors import ConfigError
+from holdfast.node import toml
+from holdfast.node.config import load_settings
 from holdfast.node.toml import read_toml
 from holdfast.text_files import read_text, toml_of
 
@@ -60,3 +66,60 @@ def test_a_file_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
     file = tmp_path / "node.toml"
     file.write_bytes(b"\xef\xbb\xbf[node]\nname = 'ewr'\n")
     assert read_toml(file) == {"node": {"name": "ewr"}}
+
+
+@pytest.fixture
+def pipe(tmp_path: Path) -> Path:
+    """Whoever opens it waits for a writer."""
+    os.mkfifo(tmp_path / "pipe")
+    return tmp_path / "pipe"
+
+
+@contextmanager
+def written(pipe: Path, data: bytes) -> Iterator[None]:
+    def write() -> None:
+        try:
+            pipe.write_bytes(data)
+        except BrokenPipeError:
+            pass  # the reader has enough
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    yield
+    thread.join()
+
+
+def test_a_pipe_holds_up_no_node(tmp_path: Path, pipe: Path) -> None:
+    """At a reload it would be read again, and its thread would wait for ever."""
+    with pytest.raises(ConfigError, match=r"pipe' cannot be read \(no regular file\); give a readable file"):
+        read_text("a file", str(pipe), 1_000)
+    with pytest.raises(ConfigError, match=r"pipe: the file cannot be read \(no regular file\); give a TOML file"):
+        load_settings(pipe)
+    file = tmp_path / "node.toml"
+    for more in (
+        f"""topology = {{ file = "{pipe}" }}""",
+        f"""[[queue]]\nname = "a"\n[[link]]\nname = "l"\nfrom = "a"\nto = "b"
+        steps = [ {{ lookup = {{ key = "tag", file = "{pipe}", value = "pallet" }} }} ]""",
+    ):
+        file.write_text(f"""{more}\n[node]\nname = "n"\n""")
+        with pytest.raises(ConfigError, match=r"cannot be read \(no regular file\)"):
+            load_settings(file)
+
+
+def test_a_command_reads_a_pipe_that_was_named_to_it_to_its_end(pipe: Path) -> None:
+    """As `<(COMMAND)` is one; no more of it than of a file."""
+    with written(pipe, b"x = 1\n"):
+        assert read_text("--steps-file", str(pipe), 1_000, waits=True) == "x = 1\n"
+    with written(pipe, b"x = 1\n"):
+        assert read_toml(pipe, waits=True) == {"x": 1}
+    with written(pipe, b"#" * 1_000_000), pytest.raises(ConfigError, match="has more than 1000 bytes"):
+        read_text("--steps-file", str(pipe), 1_000, waits=True)
+
+
+def test_a_file_of_toml_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(toml, "FILE_BYTES_MAX", 8)
+    (tmp_path / "f").write_text("x = 1000")
+    assert read_toml(tmp_path / "f") == {"x": 1000}
+    (tmp_path / "f").write_text("x = 10000")
+    with pytest.raises(ConfigError, match="the file has more than 8 bytes; give a smaller one"):
+        read_toml(tmp_path / "f")

@@ -1,4 +1,5 @@
-"""Reads files that may be anything: a pipe holds nobody up, and of a large file no more is read than was asked for."""
+"""Reads files that may be anything: a pipe holds nobody up who does not ask for it, and of a large file no more is read
+than was asked for."""
 
 import errno
 import os
@@ -14,6 +15,12 @@ def read_regular(path: Path, bytes_max: int) -> tuple[bytes, int]:
         if not stat.S_ISREG(found.st_mode):
             raise OSError(errno.EINVAL, "no regular file", str(path))
         return stream.read(bytes_max + 1), stat.S_IMODE(found.st_mode)
+
+
+def read_any(path: Path, bytes_max: int) -> bytes:
+    """As `read_regular`, and also a pipe, to its end: for a command whose user has named it. OSError."""
+    with open(path, "rb") as stream:
+        return stream.read(bytes_max + 1)
 
 
 def check_regular(path: Path) -> None:

@@ -5,16 +5,20 @@ from pathlib import Path
 from typing import Any, Final
 
 from holdfast.errors import ConfigError
+from holdfast.regular_files import read_any, read_regular
 
 SHOWN_MAX: Final = 60
 """The maximum number of characters of a key in an error."""
 
 
-def read_text(where: str, file: str, bytes_max: int) -> str:
-    """The text of a file of at most `bytes_max` bytes in UTF-8. ConfigError names `where`, the key or option."""
+def read_text(where: str, file: str, bytes_max: int, *, waits: bool = False) -> str:
+    """The text of a file of at most `bytes_max` bytes in UTF-8. ConfigError names `where`, the key or option.
+
+    A pipe is refused, and so is a device: a node that starts or reloads must wait for nobody who writes to one, and
+    what it reads once more must be there then. `waits`: of a command that may be given one in its arguments, as
+    `<(COMMAND)` and /dev/stdin are; it waits for the pipe's end, and reads no more than of a file."""
     try:
-        with Path(file).open("rb") as stream:
-            data = stream.read(bytes_max + 1)
+        data = read_any(Path(file), bytes_max) if waits else read_regular(Path(file), bytes_max)[0]
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise ConfigError(f"{where} {file!r} cannot be read ({reason}); give a readable file") from None

@@ -1,6 +1,7 @@
 """What a site installs, and what it refuses."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,17 @@ def test_another_fleet_is_refused(fleet: Fleet, tmp_path: Path) -> None:
     foreign = other.enrol("ewr", other.token("ewr"))["provision"]
     with pytest.raises(ConfigError, match="somebody else answers"):
         site.install(foreign, other.fingerprint, fleet.now_s)
+
+
+def test_a_pipe_in_the_place_of_a_configuration_holds_nobody_up(fleet: Fleet) -> None:
+    """The directory may belong to another user than the agent's."""
+    provision = fleet.enrol("ewr", fleet.token("ewr"))["provision"]
+    site = fleet.site("ewr")
+    site.install(provision, fleet.fingerprint, fleet.now_s)
+    site.config_file.unlink()
+    os.mkfifo(site.config_file)
+    with pytest.raises(ConfigError, match=r"config\.toml: the configuration cannot be read \(no regular file\)"):
+        site.install(provision, None, fleet.now_s)
 
 
 def test_a_provision_of_another_node_is_refused(fleet: Fleet) -> None:

@@ -209,7 +209,7 @@ class SiteDirectory:
         """Restores the configuration that the site had before `install`, which was of this version."""
         with durable.changing(self.path):
             if self._before_file.exists():
-                private_files.write(self.config_file, self._before_file.read_bytes())
+                private_files.write(self.config_file, _content(self._before_file))
             self._save(replace(self.known(), version=version, applied=version))
 
     def _compare(self, provision: Provision, state: SiteState | None) -> None:
@@ -293,4 +293,4 @@ class SiteDirectory:
 
 
 def _content(file: Path) -> bytes:
-    return file.read_bytes() if file.exists() else b""
+    return private_files.read(file, "the configuration", FILE_BYTES_MAX) if file.exists() else b""

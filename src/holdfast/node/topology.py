@@ -13,10 +13,10 @@ from holdfast.routing.topology import SUPER, Topology, TopologyNode, topology_of
 from holdfast.settings.neighbours import NeighbourConfig
 
 
-def load_topology(path: Path) -> Topology:
-    """The topology in `path`. Raises ConfigError that begins with the path."""
+def load_topology(path: Path, *, waits: bool = False) -> Topology:
+    """The topology in `path`; `waits` as for `read_toml`. Raises ConfigError that begins with the path."""
     try:
-        return topology_of(read_toml(path))
+        return topology_of(read_toml(path, waits=waits))
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
 

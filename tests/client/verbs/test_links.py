@@ -1,6 +1,8 @@
 """`holdfast link` against a node (docs/links.md)."""
 
+import asyncio
 import json
+import os
 from pathlib import Path
 
 from support.process import NodeProcess, run_holdfast
@@ -76,3 +78,15 @@ async def test_steps_come_from_a_file(node: NodeProcess, tmp_path: Path) -> None
         told = await run(node, f"{create} {steps}", code=2)
         assert why in told and "Traceback" not in told, told
     assert "cannot be read" in await run(node, f"{create} {tmp_path}/none.toml", code=2)
+
+
+async def test_steps_may_come_from_a_pipe_and_a_table_may_not(node: NodeProcess, tmp_path: Path) -> None:
+    """As `--steps-file <(COMMAND)`."""
+    os.mkfifo(tmp_path / "pipe")
+    create = f"link create clean --from raw --to clean --steps-file {tmp_path}/pipe"
+    for text, code, said in (
+        ("steps = [{ drop_repeats = { key = 'tag', within_s = 600 } }]", 0, "clean created\n"),
+        (f"steps = [{{ lookup = {{ key = 'tag', value = 'a', file = '{tmp_path}/pipe' }} }}]", 2, "(no regular file)"),
+    ):
+        told, _ = await asyncio.gather(run(node, create, code), asyncio.to_thread((tmp_path / "pipe").write_text, text))
+        assert said in told
