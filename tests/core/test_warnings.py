@@ -531,3 +531,21 @@ def test_a_node_warns_before_its_own_certificate_expires(days: float, left_days:
     assert warned(node, "tls certificate_file: this node's certificate") == len(told)
     node.handle(CertificateRead())
     assert status(rig, node)["warnings"] == []
+
+
+def test_a_node_warns_of_files_of_tls_that_it_cannot_use() -> None:
+    """Also while the certificate that it uses has expired: which is both to be done."""
+    rig = Rig()
+    node = rig.node("hub")
+    problem = "tls key_file k.pem is not the key of certificate_file c.pem; give the two that belong together"
+    node.handle(CertificateRead(begins_ms=0, ends_ms=rig.wall_ms - 1, problem=problem))
+    rig.run(30)
+    told = status(rig, node)["warnings"]
+    assert [line.partition(";")[0] for line in told] == [
+        "tls key_file k.pem is not the key of certificate_file c.pem",
+        "tls certificate_file: this node's certificate has expired: others refuse connections over TLS",
+    ]
+    assert told[0].endswith("; the previous certificates are used until the files are corrected")
+    assert warned(node, problem) == 1
+    node.handle(CertificateRead(begins_ms=0, ends_ms=rig.wall_ms + 10**12))
+    assert status(rig, node)["warnings"] == []

@@ -2,11 +2,13 @@
 
 import os
 import ssl
+import time
 from pathlib import Path
 from random import Random
 
 import pytest
 
+from holdfast.engine.events import CertificateRead
 from holdfast.errors import ConfigError
 from holdfast.node.network import certificates, der, encryption
 from holdfast.node.network.certificates import Certificates
@@ -293,6 +295,83 @@ def test_files_that_are_written_again_as_they_were_are_no_change(
     assert made is not None
     server.use(made)
     assert server.look() is None and not caplog.records
+
+
+class Told:
+    """What `Certificates` tells."""
+
+    def __init__(self, used: Certificates) -> None:
+        self.events: list[CertificateRead] = []
+        used.tell = self.events.append
+        used._tell("")  # as `watch` does
+
+    @property
+    def last(self) -> CertificateRead:
+        return self.events[-1]
+
+    @property
+    def year(self) -> int:
+        assert self.last.ends_ms is not None
+        return time.gmtime(self.last.ends_ms / 1_000).tm_year
+
+
+@pytest.mark.parametrize("dials", [False, True])
+def test_what_is_told_of_a_certificate_is_of_the_one_that_is_used(tmp_path: Path, dials: bool) -> None:
+    """A new one without its key is not used, and the one of before ends nevertheless."""
+    expired = shared().sign("node", alternatives=LOOPBACK, days=-1, stem=f"expired-{tmp_path.name}")
+    good = copied(shared(), tmp_path, "good")
+    assert good.certificate is not None and good.key is not None
+    given = [(path, path.read_bytes()) for path in (good.certificate, good.key)]
+    good.certificate.write_bytes(expired.certificate.read_bytes())
+    good.key.write_bytes(expired.key.read_bytes())
+    used = Certificates(good, serves=not dials, dials=dials)
+    told = Told(used)
+    assert told.year == 2020 and told.last.begins_ms < (told.last.ends_ms or 0) and not told.last.problem
+    good.certificate.write_bytes(given[0][1])
+    looked(used)
+    assert told.year == 2020 and "is not the key of certificate_file" in told.last.problem
+    good.certificate.write_text("torn")
+    looked(used)
+    assert told.year == 2020 and "certificate_file" in told.last.problem
+    good.certificate.unlink()
+    looked(used)
+    looked(used)
+    assert told.year == 2020 and "No such file" in told.last.problem and len(told.events) == 4
+    for path, data in given:
+        path.write_bytes(data)
+    looked(used)
+    assert told.year > 2020 and not told.last.problem and len(told.events) == 5
+
+
+def test_files_that_are_back_as_they_were_are_no_problem(tmp_path: Path) -> None:
+    place = tmp_path / "tls"
+    place.mkdir()
+    used = Certificates(copied(shared(), place, "first"), serves=True, dials=False)
+    told = Told(used)
+    place.rename(tmp_path / "away")
+    looked(used)
+    assert "No such file" in told.last.problem
+    (tmp_path / "away").rename(place)
+    looked(used)
+    assert told.last == told.events[0] and not told.last.problem
+
+
+def test_a_file_that_has_another_mode_is_looked_at(tmp_path: Path) -> None:
+    """And one that the node may no longer read: it could not start again."""
+    files = copied(shared(), tmp_path, "first")
+    assert files.key is not None
+    used = Certificates(files, serves=True, dials=False)
+    files.key.chmod(0o400)
+    assert used.look() is not None
+
+
+def test_a_certificate_that_is_shown_to_nobody_does_not_matter(tmp_path: Path) -> None:
+    files = copied(shared(), tmp_path, "first")
+    used = Certificates(files, serves=False, dials=True)
+    told = Told(used)
+    assert told.last.ends_ms is not None
+    used.prepare(files, dials=False)()
+    assert told.last == CertificateRead()
 
 
 def test_an_authority_that_is_withdrawn_is_trusted_no_more(tmp_path: Path) -> None:

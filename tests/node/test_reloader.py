@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.engine.events import ConfigDecided, ConfigRead, Event
+from holdfast.engine.events import CertificateRead, ConfigDecided, ConfigRead, Event
 from holdfast.errors import ConfigError
 from holdfast.node import reload as reloads
 from holdfast.node.config import NodeSettings
@@ -40,6 +40,7 @@ class World:
 
     def __init__(self, given: NodeSettings, load: Callable[[], NodeSettings]) -> None:
         self.fed: list[ConfigRead] = []
+        self.of_certificates: list[CertificateRead] = []
         self.reloader = Reloader(
             asyncio.get_running_loop(), load, given, self._feed, files=(None, None),
             certificates=certificates_of(given), check_revoked=lambda: None, dials=NoDials(),  # type: ignore[arg-type]
@@ -47,6 +48,9 @@ class World:
         )  # fmt: skip
 
     def _feed(self, event: Event) -> None:
+        if isinstance(event, CertificateRead):
+            self.of_certificates.append(event)
+            return
         assert isinstance(event, ConfigRead)
         self.fed.append(event)
 
@@ -111,6 +115,23 @@ async def test_a_neighbour_that_stays_until_a_restart_can_be_dialled(tmp_path: P
     certificates = world.reloader.certificates
     assert certificates is not None
     assert certificates.dialled("localhost") is not None
+
+
+@needs_openssl
+async def test_a_node_that_begins_to_show_a_certificate_tells_of_it(tmp_path: Path) -> None:
+    given = settings(tmp_path)
+    node = of_node()
+    neighbour = NeighbourConfig(name="hub", remote="127.0.0.1:1", tls=True)
+    files = TlsFiles(certificate=node.certificate, key=node.key, authorities=node.authority)
+    new = replace(given, tls=files, core=replace(given.core, neighbours=(neighbour,)))
+    world = World(given, lambda: new)
+    assert world.reloader.certificates is None
+    world.reloader.begin()
+    await world.until(1)
+    world.reloader.decided(ConfigDecided(accepted=True, config=new.core))
+    (told,) = world.of_certificates
+    assert told.ends_ms is not None and world.reloader.certificates is not None
+    world.reloader.certificates.close()
 
 
 def test_a_pipe_without_a_reader_or_a_writer_holds_nobody_up(tmp_path: Path) -> None:

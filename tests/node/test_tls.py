@@ -2,6 +2,7 @@
 
 import asyncio
 import ssl
+import time
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 from holdfast.engine.events import (
     BytesReceived,
+    CertificateRead,
     CloseConnection,
     Command,
     Connect,
@@ -63,6 +65,8 @@ async def test_bytes_go_in_and_out_encrypted(tmp_path: Path) -> None:
         reader, writer = await secure(running, certificate="ann")
         writer.write(b"hello")
         assert await read(reader, 5) == b"hello"
+        (told,) = core.of(CertificateRead)
+        assert told.ends_ms is not None and told.ends_ms > time.time() * 1_000
         opened = await core.until(ConnectionOpened)
         assert opened.encrypted and len(opened.nonce) == 18 and opened.loopback
         (secured,) = core.of(Secured)

@@ -202,10 +202,12 @@ class DescriptorsMeasured:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CertificateRead:
-    """The node's own certificate is valid from `begins_ms` until `ends_ms` of the wall clock; None: it has none."""
+    """The certificate that the node shows now is valid from `begins_ms` until `ends_ms` of the wall clock; None: it
+    shows none. `problem`: why the files of `[tls]` cannot be used, in place of which those of before are; or empty."""
 
     begins_ms: int = 0
     ends_ms: int | None = None
+    problem: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

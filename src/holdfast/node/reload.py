@@ -210,7 +210,7 @@ class Reloader:
         def use() -> None:
             self.certificates = made
             if made is not None:
-                made.changed = self._check_revoked
+                made.changed, made.tell = self._check_revoked, self._feed
                 made.watch(self._loop)
 
         return use

@@ -21,7 +21,6 @@ from holdfast.lines import one_line
 from holdfast.names import HostPort
 from holdfast.node.config import NodeSettings
 from holdfast.node.driven import AdminTarget, Core
-from holdfast.node.network.certificate_dates import CertificateDates
 from holdfast.node.network.certificates import certificates_of
 from holdfast.node.network.connections import Connections
 from holdfast.node.network.descriptors import Descriptors
@@ -80,7 +79,7 @@ class NodeRuntime:
         self._connections = Connections(settings.core, self._feed, self._reads, self._descriptors, self._certificates)
         self._peers = self._connections.peers
         if self._certificates is not None:
-            self._certificates.changed = self._connections.check_revoked
+            self._certificates.changed, self._certificates.tell = self._connections.check_revoked, self._feed
         self._dials = Dials(settings.core.dialled, self._feed, self._connections, self._certificates)
         file = settings.users_file
         self._users = None if file is None else UsersWatch(self._loop, file, self._feed)
@@ -90,9 +89,6 @@ class NodeRuntime:
             certificates=self._certificates, check_revoked=self._connections.check_revoked, dials=self._dials,
             watch_network=self._watch_network, users=self._users, log=log,
         )  # fmt: skip
-        self._certificate_dates = CertificateDates(
-            self._loop, lambda: self._reloader.settings.tls.certificate, self._feed
-        )
         self._network: NetworkWatch | None = None
         self._waiting: deque[Event] = deque()
         self._busy = self._turn_due = False
@@ -124,7 +120,6 @@ class NodeRuntime:
             if self._dials.wanted:
                 self._watch_network()
             self._descriptors.start()
-            self._certificate_dates.start()
             if self._certificates is not None:
                 self._certificates.watch(self._loop)
             self._loop.call_soon(self._end_turn)
@@ -389,7 +384,6 @@ class NodeRuntime:
         self._descriptors.close()
         if self._reloader.certificates is not None:
             self._reloader.certificates.close()
-        self._certificate_dates.close()
         self._dials.cancel()
         self._commands.close()
         self._reloader.close()

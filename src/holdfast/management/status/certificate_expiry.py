@@ -1,8 +1,9 @@
-"""The node's own certificate: whether it has ended, or soon will.
+"""The node's own certificate: whether it has ended, or soon will; and whether the files of `[tls]` can be used.
 
-Rules of this file: the driver reads the file; this file compares its dates with the wall clock.
+Rules of this file: the driver reads the files; this file compares the dates of what it uses with the wall clock.
 """
 
+from collections.abc import Iterator
 from typing import Final
 
 from holdfast.engine.clock import Clock
@@ -16,23 +17,25 @@ SOON_SHARE: Final = 4
 
 
 class CertificateExpiry:
-    """What the node's certificate file has; nothing before it was read, and without one."""
+    """Of the certificate that the node shows to others; nothing before the driver has told of one, and without one."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._begins_ms = 0
-        self._ends_ms: int | None = None
+        self._told = CertificateRead()
 
     def read(self, event: CertificateRead) -> None:
-        """The driver has read the file."""
-        self._begins_ms, self._ends_ms = event.begins_ms, event.ends_ms
+        """The driver uses another certificate, or cannot use its files, or can again."""
+        self._told = event
 
-    def condition(self) -> tuple[str, str] | None:
-        """A key that identifies the condition, and the line of `status`; None while all is well."""
-        ends_ms, now_ms = self._ends_ms, self._clock.wall_ms
-        if ends_ms is None or now_ms < ends_ms - min(SOON_MS, (ends_ms - self._begins_ms) // SOON_SHARE):
-            return None
+    def conditions(self) -> Iterator[tuple[str, str]]:
+        """For each a key that identifies it, and the line of `status`; none while all is well."""
+        if self._told.problem:
+            text = f"{self._told.problem}; the previous certificates are used until the files are corrected"
+            yield "certificate files", text
+        ends_ms, now_ms = self._told.ends_ms, self._clock.wall_ms
+        if ends_ms is None or now_ms < ends_ms - min(SOON_MS, (ends_ms - self._told.begins_ms) // SOON_SHARE):
+            return
         ended = now_ms >= ends_ms
         what = "has expired: others refuse connections over TLS" if ended else "expires soon"
         text = f"tls certificate_file: this node's certificate {what}; it is valid until {iso8601(ends_ms)}"
-        return f"certificate {'ended' if ended else 'ends'} {ends_ms}", f"{text}: put a new one into the file"
+        yield f"certificate {'ended' if ended else 'ends'} {ends_ms}", f"{text}: put a new one into the file"

@@ -162,9 +162,7 @@ class Warnings:
         short = self._descriptors.condition()
         if short is not None:
             yield DESCRIPTORS, short
-        ending = self._certificate_expiry.condition()
-        if ending is not None:
-            yield ending
+        yield from self._certificate_expiry.conditions()
         yield from self._of_neighbours()
         yield from self._of_remotes()
         for name, text in self._incidents.strangers():

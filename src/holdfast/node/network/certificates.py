@@ -1,21 +1,26 @@
 """The node's certificates: reads them at start, and again when their files change, and makes each connection's TLS.
 
 Rules of this file: a connection keeps what it began with; files that cannot be used change nothing, and are logged
-once. While the node runs, files are looked at and read in threads.
+once. What is told of them is of what is used, and not of what the files have. While the node runs, files are looked at
+and read in threads.
 """
 
 import asyncio
+import binascii
 import logging
 import os
+import re
 import ssl
 from collections.abc import Callable
+from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from holdfast.engine.events import CertificateRead
 from holdfast.errors import ConfigError
 from holdfast.node.config import NodeSettings
-from holdfast.node.network.der import FILE_BYTES_MAX, Issued
+from holdfast.node.network.der import FILE_BYTES_MAX, Issued, validity
 from holdfast.node.network.encryption import Encryption
 from holdfast.node.network.revocation import read_revoked
 from holdfast.node.tls import TlsFiles
@@ -31,8 +36,11 @@ ALPN: Final = ["amqp"]
 CIPHERS: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"
 """Of TLS 1.2: those with forward secrecy and authenticated encryption; TLS 1.3 has no others."""
 
+_PEM: Final = re.compile(rb"-----BEGIN (?:X509 |TRUSTED )?CERTIFICATE-----([A-Za-z0-9+/=\s]+)-----END ")
+
 _log = logging.getLogger(__name__)
-_State = tuple[tuple[int, int, int] | None, ...]
+_State = tuple[tuple[int, ...] | None, ...]
+"""Of each file what differs if it is written, or if it may be read by others than before."""
 _Content = tuple[tuple[bytes | None, ...], frozenset[Issued]]
 """A hash of each file except crl_file, and the certificates that crl_file revokes: rewriting a list with a new date is
 no change."""
@@ -40,17 +48,25 @@ no change."""
 
 class Made(NamedTuple):
     """The contexts that files of that state make, None for a side that is not needed. `content`: equal if the files
-    were only written again."""
+    were only written again. `own`: of the certificate that they show."""
 
     files: TlsFiles
     state: _State
     content: _Content
     server: ssl.SSLContext | None
     client: ssl.SSLContext | None
+    own: CertificateRead
 
     @property
     def revoked(self) -> frozenset[Issued]:
         return self.content[1]
+
+
+class Problem(NamedTuple):
+    """Why those files cannot be used; empty: they can be again, and are as they were."""
+
+    files: TlsFiles
+    text: str
 
 
 class Certificates:
@@ -61,8 +77,12 @@ class Certificates:
         self._serves = serves
         self._used = _made(files, serves=serves, dials=dials)
         """What new connections use."""
-        self._watch: Watch[Made] | None = None
-        self._told: str | None = None
+        self._watch: Watch[Made | Problem] | None = None
+        self._problem = ""
+        """Why the files could not be used at the last look."""
+        self._told = CertificateRead()
+        self.tell: Callable[[CertificateRead], None] = lambda told: None
+        """Called when there is another certificate to tell of, or another problem with the files."""
         self.changed: Callable[[], None] = lambda: None
         """Called when the content of what is used differs from before: who was trusted may be revoked."""
 
@@ -79,7 +99,8 @@ class Certificates:
         return Encryption(context, server=False, server_name=server_name, is_revoked=self._is_revoked)
 
     def watch(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Begins to watch the files."""
+        """Tells of the certificate that is used, and begins to watch the files."""
+        self._tell("")
         self._watch = Watch(loop, "holdfast-certificates", LOOK_S, self.look, self.use)
         self._watch.start()
 
@@ -88,28 +109,34 @@ class Certificates:
         if self._watch is not None:
             self._watch.close()
 
-    def look(self) -> Made | None:
-        """In any thread: what the files make, if they have changed and can be used, or if a new context is due; for
-        `use`."""
-        used = self._used
+    def look(self) -> Made | Problem | None:
+        """In any thread: what the files make, if they have changed, or if a new context is due; another problem than
+        at the last look, if they cannot be used; for `use`."""
+        used, before = self._used, self._problem
         if _state_of(used.files) == used.state and not _is_full(used.server):
-            return None
+            self._problem = ""
+            return Problem(used.files, "") if before else None
         try:
             made = _made(used.files, serves=used.server is not None, dials=used.client is not None)
         except ConfigError as error:  # perhaps half of them are written: they are read again until they fit
-            if str(error) != self._told:
-                self._told = str(error)
-                _log.error("%s; the previous certificates are used until the files are corrected", error)
-            return None
-        self._told = None
+            self._problem = str(error)
+            if self._problem == before:
+                return None
+            _log.error("%s; the previous certificates are used until the files are corrected", error)
+            return Problem(used.files, self._problem)
+        self._problem = ""
         return made
 
-    def use(self, made: Made) -> None:
+    def use(self, made: Made | Problem) -> None:
         """New connections use it, unless other files have taken the place of these since the look."""
         used = self._used
         if made.files is not used.files:
             return
+        if isinstance(made, Problem):
+            self._tell(made.text)
+            return
         self._used = made
+        self._tell("")
         if made.content != used.content:
             _log.info("TLS: the certificates have changed; new connections use them")
             self.changed()
@@ -132,10 +159,17 @@ class Certificates:
         made = _made(files, serves=self._serves, dials=dials)
 
         def use() -> None:
-            self._used, self._told = made, None
+            self._used, self._problem = made, ""
+            self._tell("")
             self.changed()
 
         return use
+
+    def _tell(self, problem: str) -> None:
+        told = replace(self._used.own, problem=problem)
+        if told != self._told:
+            self._told = told
+            self.tell(told)
 
     def _is_revoked(self, certificate: Issued) -> bool:
         return certificate in self._used.revoked
@@ -152,7 +186,18 @@ def _made(files: TlsFiles, *, serves: bool, dials: bool) -> Made:
     """What the files make for the sides that are needed. ConfigError."""
     state, content = _state_of(files), _content_of(files)  # first: what changes meanwhile is seen at the next look
     server, client = _server_context(files) if serves else None, _client_context(files) if dials else None
-    return Made(files, state, content, server, client)
+    own = _own(files.certificate) if files.certificate is not None and (serves or dials) else CertificateRead()
+    return Made(files, state, content, server, client, own)
+
+
+def _own(file: Path) -> CertificateRead:
+    """Of the first certificate in the file, which OpenSSL shows. Nothing is known where we cannot read its dates."""
+    try:
+        first = _PEM.search(read_regular(file, FILE_BYTES_MAX)[0])
+        begins_ms, ends_ms = validity(binascii.a2b_base64(first[1] if first else b""))
+    except (OSError, ValueError):  # binascii.Error is a ValueError
+        return CertificateRead()
+    return CertificateRead(begins_ms=begins_ms, ends_ms=ends_ms)
 
 
 def _is_full(context: ssl.SSLContext | None) -> bool:
@@ -180,12 +225,12 @@ def _hash(key: str, path: Path) -> bytes | None:
     return blake2b(data).digest()
 
 
-def _stamp(path: Path) -> tuple[int, int, int] | None:
+def _stamp(path: Path) -> tuple[int, ...] | None:
     try:
         found = os.stat(path)
     except OSError:
         return None
-    return found.st_ino, found.st_size, found.st_mtime_ns
+    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
 def _server_context(files: TlsFiles) -> ssl.SSLContext:
