@@ -14,7 +14,7 @@ from holdfast.engine.clock import Clock
 from holdfast.peers.peer import Peer
 
 LOOK_S: Final = 1.0
-"""How often the places are looked at while a link waits for one."""
+"""How often the places are looked at while a link waits for one, or is to leave its own."""
 
 TURN_S: Final = 10.0
 """How long a link that has something to do keeps its place while others wait."""
@@ -137,7 +137,10 @@ class LinkSlots:
             self.holders[link] = None
             self._attach(link, peer, session)
         self._full = bool(self.waiting) and not self._ask_for_session(now)
-        self.due_at = now + LOOK_S if self.waiting else None
+        if not self.waiting and self._leaving is None:
+            self.due_at = None
+        elif self.due_at is None:  # what is due already is not put off by each link that asks
+            self.due_at = now + LOOK_S
 
     @property
     def turns(self) -> list[KeptLink]:
@@ -150,6 +153,7 @@ class LinkSlots:
         """Gives free places, and has one link leave its own if others still wait."""
         if self.due_at is None or now < self.due_at:
             return
+        self.due_at = None
         self.give()
         wanted = bool(self.turns)
         if self._leaving is not None:

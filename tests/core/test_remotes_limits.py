@@ -1,0 +1,60 @@
+"""Links to a remote whose answers about links and sessions are late, or refusals (link_slots.py)."""
+
+from typing import Any
+
+import pytest
+
+from holdfast.amqp.connection import Connection
+from holdfast.amqp.wire.performatives import Accepted
+from holdfast.endpoints.remotes.link_slots import LOOK_S
+from holdfast_lab.base.plain_broker import PlainBroker
+from support.one_node import fill
+from support.plain_party import bodies
+from support.remotes import CHANGE_S, few, only
+from support.rig import Node
+
+
+def leaving(node: Node) -> list[str]:
+    """Its links that are to leave their places."""
+    assert node.core is not None
+    return [link.name for link in node.core.remotes.by_name["mq"].links if link.leaving]
+
+
+def test_a_link_that_is_to_leave_goes_on_when_a_session_comes_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It waits for an answer before it leaves, and then nobody waits for its place any more."""
+    rig, node, client, broker = few(
+        1, 2, broker=PlainBroker(decide=lambda address, payload: None if address == "busy" else Accepted())
+    )
+    send_begin = Connection._send_begin
+    held: list[tuple[Any, ...]] = []
+
+    def late(self: Any, session: Any, remote_channel: int | None) -> None:
+        if self.settings.container_id == broker.name and session.channel:
+            held.append((self, session, remote_channel))
+        else:
+            send_begin(self, session, remote_channel)
+
+    monkeypatch.setattr(Connection, "_send_begin", late)
+    fill(rig, client, 1, "busy@mq")
+    fill(rig, client, 1, "other@mq")
+    connection = rig.plain["mq"].connection
+    while leaving(node) != ["busy@mq"]:
+        rig.run(LOOK_S / 4)
+    send_begin(*held.pop())
+    rig.run(LOOK_S / 4)
+    assert "other" in broker.came
+    connection.settle(connection.open[0], Accepted())
+    fill(rig, rig.client(node), 1, "busy@mq", first=2)
+    rig.run(2 * LOOK_S)
+    connection.settle(connection.open[0], Accepted())
+    assert bodies(broker.came["busy"]) == ["1", "2"] and leaving(node) == [] and only(node)["lost"] == 0
+
+
+def test_links_that_ask_often_put_off_no_turn() -> None:
+    """As many new addresses do, or addresses that the remote refuses."""
+    rig, node, client, broker = few(1, 1)
+    fill(rig, client, 1, "first@mq")
+    for number in range(int(CHANGE_S / LOOK_S * 2)):
+        fill(rig, client, 1, f"new-{number}@mq")
+        rig.run(LOOK_S / 2)
+    assert len(broker.came) > 2 and only(node)["lost"] == 0
