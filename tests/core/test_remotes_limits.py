@@ -1,12 +1,13 @@
 """Links to a remote whose answers about links and sessions are late, or refusals (link_slots.py)."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from holdfast.amqp.connection import Connection
 from holdfast.amqp.wire.performatives import Accepted
-from holdfast.endpoints.remotes.link_slots import LOOK_S
+from holdfast.endpoints.remotes.link_slots import LOOK_S, LinkSlots
 from holdfast_lab.base.plain_broker import PlainBroker
 from support.one_node import fill
 from support.plain_party import bodies
@@ -58,3 +59,29 @@ def test_links_that_ask_often_put_off_no_turn() -> None:
         fill(rig, client, 1, f"new-{number}@mq")
         rig.run(LOOK_S / 2)
     assert len(broker.came) > 2 and only(node)["lost"] == 0
+
+
+def test_each_link_that_waits_is_looked_at_once_where_many_places_come() -> None:
+    looks: list[object] = []
+
+    class Idle:
+        """A link with nothing to send."""
+
+        @property
+        def wants(self) -> bool:
+            looks.append(self)
+            return False
+
+    links: dict[object, object] = {}
+    settings = SimpleNamespace(handle_max=0xFFFF)
+    session = SimpleNamespace(
+        usable=True, remote_channel=0, links=links, handle_max_out=0xFFFF, connection=SimpleNamespace(settings=settings)
+    )
+    peer: Any = SimpleNamespace(amqp=SimpleNamespace(sessions=[session], usable=True, session_count=1, channels=1))
+    clock: Any = SimpleNamespace(now=0.0)
+    places = LinkSlots(clock, lambda link, peer, session: links.update({link: None}))
+    waiting: Any = dict.fromkeys(Idle() for _ in range(1_000))
+    places.waiting.update(waiting)
+    places.begin(peer)
+    places.give()
+    assert not places.waiting and len(links) == len(looks) == 1_000

@@ -5,7 +5,7 @@ connection (channel-max, §2.7.1); neither is exceeded. Beyond, one link at a ti
 waits for an answer. Source: docs/adr/0114-places-at-a-remote.md.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from holdfast.amqp.session.session import Session
@@ -128,11 +128,10 @@ class LinkSlots:
         if peer is None:
             return
         self._count_sessions(now)
-        while self.waiting:
+        for link in self._in_order():
             session = self._free()
             if session is None:
                 break
-            link = next((each for each in self.waiting if each.wants), None) or next(iter(self.waiting))
             del self.waiting[link]
             self.holders[link] = None
             self._attach(link, peer, session)
@@ -141,6 +140,16 @@ class LinkSlots:
             self.due_at = None
         elif self.due_at is None:  # what is due already is not put off by each link that asks
             self.due_at = now + LOOK_S
+
+    def _in_order(self) -> Iterator[KeptLink]:
+        """Links that wait, those first that have something to do; each is looked at once."""
+        idle = []
+        for link in list(self.waiting):
+            if link.wants:
+                yield link
+            else:
+                idle.append(link)
+        yield from idle
 
     @property
     def turns(self) -> list[KeptLink]:
