@@ -8,7 +8,7 @@ import pytest
 from holdfast.amqp.connection import Connection
 from holdfast.amqp.wire.performatives import Accepted
 from holdfast.endpoints.remotes.link_slots import LOOK_S, LinkSlots
-from holdfast_lab.base.plain_broker import PlainBroker
+from holdfast_lab.base.plain_broker import PlainBroker, PlainConnection
 from support.one_node import fill
 from support.plain_party import bodies
 from support.remotes import CHANGE_S, few, only
@@ -85,3 +85,31 @@ def test_each_link_that_waits_is_looked_at_once_where_many_places_come() -> None
     places.begin(peer)
     places.give()
     assert not places.waiting and len(links) == len(looks) == 1_000
+
+
+def test_a_link_leaves_once_what_a_remote_accepted_that_settles_second_is_settled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The remote gets that answer when the message is gone from this node's disk."""
+    told: list[str] = []
+    happened = PlainConnection._happened
+
+    def noted(self: PlainConnection, event: Any) -> None:
+        told.append(type(event).__name__)
+        happened(self, event)
+
+    monkeypatch.setattr(PlainConnection, "_happened", noted)
+    rig, node, client, _ = few(1, 1, broker=PlainBroker(decide=lambda address, payload: None))
+    for address in "ab":
+        fill(rig, client, 1, f"{address}@mq")
+    connection = rig.plain["mq"].connection
+    (delivery,) = connection.open
+    told.clear()
+    node.hold_commits = True
+    first = delivery.delivery_id
+    delivery.link.session.write_disposition(True, first, first, False, Accepted())  # type: ignore[attr-defined]
+    rig.run(2 * CHANGE_S)
+    assert told == []
+    node.hold_commits = False
+    rig.run(2 * CHANGE_S)
+    assert told[:2] == ["ReceiverSettled", "LinkDetached"] and only(node)["lost"] == 0
