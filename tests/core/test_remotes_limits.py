@@ -1,5 +1,6 @@
 """Links to a remote whose answers about links and sessions are late, or refusals (link_slots.py)."""
 
+from collections import deque
 from types import SimpleNamespace
 from typing import Any
 
@@ -8,9 +9,11 @@ import pytest
 from holdfast.amqp.connection import Connection
 from holdfast.amqp.wire.performatives import Accepted
 from holdfast.endpoints.remotes.link_slots import LOOK_S, LinkSlots
+from holdfast.settings.queues import QueueConfig
+from holdfast.settings.remotes import Fetch, RemoteConfig
 from holdfast_lab.base.plain_broker import PlainBroker, PlainConnection
-from support.one_node import fill
-from support.plain_party import bodies
+from support.one_node import done, fill
+from support.plain_party import bodies, payload
 from support.remotes import CHANGE_S, few, only
 from support.rig import Node
 
@@ -113,3 +116,41 @@ def test_a_link_leaves_once_what_a_remote_accepted_that_settles_second_is_settle
     node.hold_commits = False
     rig.run(2 * CHANGE_S)
     assert told[:2] == ["ReceiverSettled", "LinkDetached"] and only(node)["lost"] == 0
+
+
+# ------------------------------------------------------------------------------------------------ settled messages
+
+
+def settling(*names: str) -> tuple[RemoteConfig, PlainBroker]:
+    """A remote with these addresses, which settles every second message that it sends."""
+    fetch = tuple(Fetch(name, name) for name in names)
+    broker = PlainBroker(offers={name: deque() for name in names}, settles=True)
+    return RemoteConfig(name="mq", remote="127.0.0.1:1", fetch=fetch), broker
+
+
+def test_settled_messages_that_wait_for_room_keep_their_link() -> None:
+    remote, broker = settling("full", "free")
+    rig, node, client, _ = few(1, 1, remote, broker, queues=(QueueConfig(name="full", messages_max=2),))
+    fill(rig, client, 2, "full")
+    broker.offers["full"].extend(map(payload, "34"))
+    broker.offers["free"].append(payload("1"))
+    rig.plain["mq"].connection.offer()
+    rig.run(4 * CHANGE_S)
+    done(rig.client(node), "PURGE", "queue", "full")
+    rig.run(2 * CHANGE_S)
+    assert sorted(node.bodies("full")) == ["3", "4"] and node.bodies("free") == ["1"]
+
+
+def test_an_unsettled_message_keeps_its_link_though_a_settled_one_waits_behind_it() -> None:
+    """It is accepted on that link, and comes once."""
+    remote, broker = settling("a", "b")
+    rig, node, client, _ = few(1, 1, remote, broker, queues=(QueueConfig(name="a", messages_max=2),))
+    fill(rig, client, 1, "a")
+    broker.offers["a"].extend(map(payload, "23"))
+    node.hold_commits = True
+    rig.plain["mq"].connection.offer()
+    rig.run(2 * CHANGE_S)
+    assert [link.context for link in rig.plain["mq"].connection.links] == ["a"]
+    node.hold_commits = False
+    rig.run(LOOK_S)
+    assert bodies(broker.fetched) == ["2"] and node.bodies("a") == ["1", "2"]

@@ -27,10 +27,10 @@ def world(
 
 
 def few(
-    handles: int, channels: int, remote: RemoteConfig = REMOTE, broker: PlainBroker | None = None
+    handles: int, channels: int, remote: RemoteConfig = REMOTE, broker: PlainBroker | None = None, **fields: Any
 ) -> tuple[Rig, Node, Client, PlainBroker]:
     """A remote that takes so many links in a session, and so many sessions."""
-    rig, node, client, broker = world(remote, broker)
+    rig, node, client, broker = world(remote, broker, **fields)
     rig.plain_settings = {"handle_max": handles - 1, "channel_max": channels - 1}
     rig.run(2 * BEGINS_S)
     return rig, node, client, broker

@@ -46,6 +46,8 @@ class PlainBroker:
     """Addresses at which links are refused."""
     ignores: set[str] = field(default_factory=set)
     """Addresses at which attaches are not answered."""
+    settles: bool = False
+    """It settles every second message that it sends, whatever it was asked for."""
     begins: bool = False
     """It begins a session of its own when a connection is opened."""
     came: dict[str, list[bytes]] = field(default_factory=dict)
@@ -67,6 +69,7 @@ class PlainConnection:
         own: dict[str, Any] = {"container_id": broker.name, "max_message_size": largest, "runs": True}
         self.amqp = Connection(Settings(**own | settings), server=True, now=now)
         self.links: list[Receiver | Sender] = []
+        self._sent = 0
         self.open: list[Delivery] = []
         """Deliveries of which nothing is decided yet."""
 
@@ -172,7 +175,8 @@ class PlainConnection:
         waiting = self.broker.offers.get(link.context or "", deque())
         while waiting and link.sendable:
             payload = waiting.popleft()
-            link.send(payload, context=payload)
+            self._sent += 1
+            link.send(payload, context=payload, settled=self.broker.settles and self._sent % 2 == 0)
 
     def _decided(self, event: Outcomes) -> None:
         broker, link, state = self.broker, event.link, event.state

@@ -39,7 +39,7 @@ class Serving(Protocol):
 
     @property
     def has_unsettled(self) -> bool:
-        """Whether a message is under way on it, or an answer to one."""
+        """Whether a message is under way on it, or an answer to one, or would be lost with it."""
 
     def hand_back(self) -> None:
         """The node is about to end the link, on which nothing is under way: returns what waits here for room."""
@@ -172,7 +172,7 @@ class KeptLink:
 
     @property
     def has_unsettled(self) -> bool:
-        """Whether a message is under way on it, or an answer to one."""
+        """Whether a message is under way on it, or an answer to one, or would be lost with it."""
         return self.serving is not None and self.serving.has_unsettled
 
     def leave(self) -> None:
