@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from holdfast.amqp.connection import Connection
-from holdfast.amqp.wire.performatives import Accepted
+from holdfast.amqp.wire.conditions import RESOURCE_LIMIT_EXCEEDED
+from holdfast.amqp.wire.performatives import Accepted, Error
+from holdfast.amqp.wire.types import Symbol
 from holdfast.endpoints.remotes.link_slots import LOOK_S, LinkSlots
 from holdfast.settings.queues import QueueConfig
 from holdfast.settings.remotes import Fetch, RemoteConfig
@@ -116,6 +118,37 @@ def test_a_link_leaves_once_what_a_remote_accepted_that_settles_second_is_settle
     node.hold_commits = False
     rig.run(2 * CHANGE_S)
     assert told[:2] == ["ReceiverSettled", "LinkDetached"] and only(node)["lost"] == 0
+
+
+@pytest.mark.parametrize("how", ["closes the connection", "cuts it", "answers, and closes it later"])
+def test_a_remote_that_ends_the_connection_for_a_further_session_gets_its_messages(
+    how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though its channel-max allows one."""
+    rig, node, client, broker = few(2, 8)
+    receive = PlainConnection.receive
+    closing: list[PlainConnection] = []
+
+    def one_alone(self: PlainConnection, data: bytes, now: float) -> None:
+        receive(self, data, now)
+        if len(self.amqp.sessions) > 1 and self not in closing:
+            closing.append(self)
+            if how == "closes the connection":
+                self.amqp.close(Error(Symbol(RESOURCE_LIMIT_EXCEEDED), "one session"))
+            elif how == "cuts it":
+                rig.plain["mq"].cut()
+
+    monkeypatch.setattr(PlainConnection, "receive", one_alone)
+    for address in "abc":
+        fill(rig, client, 1, f"{address}@mq")
+    for number in range(40):
+        fill(rig, rig.client(node), 1, "a@mq", first=2 + number)
+        rig.run(15)
+        if how.startswith("answers") and closing and closing[-1].amqp.usable:
+            rig.plain["mq"].cut()
+    assert {*bodies(broker.came["a"])} == {*map(str, range(1, 42))}
+    assert bodies(broker.came["b"]) == bodies(broker.came["c"]) == ["1"]
+    assert only(node)["lost"] <= 4, "tried again rarely"
 
 
 # ------------------------------------------------------------------------------------------------ settled messages

@@ -1,15 +1,16 @@
 """The places for links on the connection to a remote: further sessions, then turns.
 
 Rules of this file: a remote says how many links a session takes (handle-max, AMQP 1.0 §2.7.2) and how many sessions a
-connection (channel-max, §2.7.1); neither is exceeded. Beyond, one link at a time leaves its place, once nothing on it
-waits for an answer. Source: docs/adr/0114-places-at-a-remote.md.
+connection (channel-max, §2.7.1); neither is exceeded. Some take fewer sessions than they say (refused.py). Beyond, one
+link at a time leaves its place, once nothing on it waits for an answer. Source: docs/adr/0114-places-at-a-remote.md.
 """
 
 from collections.abc import Callable, Iterator
 from typing import Final
 
 from holdfast.amqp.session.session import Session
-from holdfast.endpoints.remotes.kept_link import ANSWER_S, WAIT_S, KeptLink
+from holdfast.endpoints.remotes.kept_link import ANSWER_S, KeptLink
+from holdfast.endpoints.remotes.refused import Refused
 from holdfast.engine.clock import Clock
 from holdfast.peers.peer import Peer
 
@@ -38,10 +39,12 @@ class LinkSlots:
         self.due_at: float | None = None
         self._count = 0
         """Sessions that there should be."""
-        self._begin_at = 0.0
-        """A further session is begun no earlier."""
+        self._refused = Refused()
+        """Further sessions."""
         self._asked_at = 0.0
         """When the last one was begun."""
+        self._tried_at: float | None = None
+        """The same, as long as it is not known whether the remote takes that session and keeps the connection."""
         self._leaving: KeptLink | None = None
         self._leaving_since = 0.0
         self._full = False
@@ -56,12 +59,14 @@ class LinkSlots:
         return self.peer is not None
 
     def end(self) -> None:
-        """The connection has ended."""
+        """The connection has ended; what the remote has refused is remembered."""
+        if self._tried_at is not None and self._clock.now < self._tried_at + ANSWER_S:
+            self._refused_session()
+        self._tried_at = None
         self.peer = self.due_at = self._leaving = None
         self.waiting.clear()
         self.holders.clear()
         self._count = 0
-        self._begin_at = 0.0
         self._full = False
 
     # ------------------------------------------------------------------------------------------------ sessions
@@ -87,12 +92,20 @@ class LinkSlots:
         assert self.peer is not None
         return any(session.remote_channel is None for session in self.peer.amqp.sessions)
 
+    def _refused_session(self) -> None:
+        """The remote takes no further session: none is begun for a while."""
+        self._tried_at = None
+        self._refused.again(self._clock.now)
+
     def _count_sessions(self, now: float) -> None:
-        """A remote may end each further session, or one with a link that it refuses: then none is begun for a while."""
+        """A remote may end each further session, or one with a link that it refuses."""
         if not self._is_asked:
             count = len(self.sessions)
             if count < self._count:
-                self._begin_at = now + WAIT_S[1]
+                self._refused_session()
+            elif self._tried_at is not None and now >= self._tried_at + ANSWER_S:
+                self._tried_at = None
+                self._refused.taken()
             self._count = count
 
     def _ask_for_session(self, now: float) -> bool:
@@ -100,10 +113,14 @@ class LinkSlots:
         peer = self.peer
         assert peer is not None
         if self._is_asked:
-            return now < self._asked_at + ANSWER_S
-        if not peer.amqp.usable or peer.amqp.session_count >= peer.amqp.channels or now < self._begin_at:
+            if now < self._asked_at + ANSWER_S:
+                return True
+            if self._tried_at is not None:
+                self._refused_session()
             return False
-        self._asked_at = now
+        if not peer.amqp.usable or peer.amqp.session_count >= peer.amqp.channels or now < self._refused.due_at:
+            return False
+        self._asked_at = self._tried_at = now
         self._count += 1
         peer.amqp.begin()
         peer.touch()
