@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 
-from holdfast.amqp.connection import Connection
+from holdfast.amqp.connection import Connection, Receiver
 from holdfast.amqp.wire.conditions import RESOURCE_LIMIT_EXCEEDED
 from holdfast.amqp.wire.performatives import Accepted, Error
 from holdfast.amqp.wire.types import Symbol
+from holdfast.endpoints.remotes.kept_link import ANSWER_S, WAIT_S
 from holdfast.endpoints.remotes.link_slots import LOOK_S, LinkSlots
+from holdfast.endpoints.remotes.refused import AGAIN_S
 from holdfast.settings.queues import QueueConfig
 from holdfast.settings.remotes import Fetch, RemoteConfig
 from holdfast_lab.base.plain_broker import PlainBroker, PlainConnection
@@ -149,6 +151,132 @@ def test_a_remote_that_ends_the_connection_for_a_further_session_gets_its_messag
     assert {*bodies(broker.came["a"])} == {*map(str, range(1, 42))}
     assert bodies(broker.came["b"]) == bodies(broker.came["c"]) == ["1"]
     assert only(node)["lost"] <= 4, "tried again rarely"
+
+
+# ------------------------------------------------------------------------------------------------ refused links
+
+
+class TakesLinks:
+    """A broker that takes so many links on a connection, though its handle-max allows more."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, takes: int, how: str = "refuses") -> None:
+        self.takes = takes
+        self.how = how
+        self.refused: list[str] = []
+        self.own: set[str] = set()
+        """Addresses that it refuses with the same words, for reasons of their own."""
+        self._attach = PlainConnection._attach
+
+        def attach(connection: PlainConnection, link: Any) -> None:
+            self._came(connection, link)
+
+        patch.setattr(PlainConnection, "_attach", attach)
+
+    def _came(self, connection: PlainConnection, link: Any) -> None:
+        address = str((link.remote_attach.target if isinstance(link, Receiver) else link.remote_attach.source).address)
+        if not connection.amqp.usable or not link.session.usable:
+            return
+        if len(connection.links) < self.takes and address not in self.own:
+            self._attach(connection, link)
+            return
+        self.refused.append(address)
+        error = Error(Symbol(RESOURCE_LIMIT_EXCEEDED), "too many links")
+        if self.how == "refuses":
+            link.refuse(RESOURCE_LIMIT_EXCEEDED, "too many links")
+        elif self.how == "answers first":
+            link.accept()
+            link.detach(error=error)
+        else:
+            (link.session.end if self.how == "ends the session" else connection.amqp.close)(error)
+
+
+@pytest.mark.parametrize("how", ["refuses", "answers first"])
+def test_links_take_turns_where_the_remote_refuses_more(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = TakesLinks(monkeypatch, 2, how)
+    rig, node, client, plain = few(100, 8)
+    for address in "abcde":
+        fill(rig, client, 1, f"{address}@mq")
+    allowed = "the connection allows 2 links (the remote has refused more)"
+    assert only(node)["waiting"] == [f"{address}@mq: it waits for its turn: {allowed}" for address in "cde"]
+    rig.run(3 * 4 * LOOK_S)
+    assert {address: bodies(plain.came[address]) for address in plain.came} == {key: ["1"] for key in "abcde"}
+    for number in range(30):
+        fill(rig, rig.client(node), 1, f"{'abcde'[number % 5]}@mq", first=2 + number)
+        rig.run(4 * LOOK_S)
+    rig.run(CHANGE_S)
+    assert sum(map(len, plain.came.values())) == 35 and only(node)["lost"] == 0
+    assert len(broker.refused) <= 3 + 2, "more is tried again rarely"
+
+
+def test_more_links_are_attached_again_once_the_remote_takes_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = TakesLinks(monkeypatch, 1)
+    rig, node, client, _ = few(100, 8)
+    fill(rig, client, 1, "a@mq")
+    for number in range(int((AGAIN_S[0] + 2 * CHANGE_S) / LOOK_S)):
+        for address in "abcdef":
+            fill(rig, rig.client(node), 1, f"{address}@mq", first=2 + number)
+        rig.run(LOOK_S)
+        if number == 0:
+            broker.takes = 6
+    rig.run(CHANGE_S)
+    assert len(rig.plain["mq"].connection.links) == 6 and only(node)["waiting"] == []
+
+
+@pytest.mark.parametrize("others", [1, 4])
+def test_an_address_that_is_refused_for_a_limit_of_its_own_takes_no_places_away(
+    others: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The remote says the same as of too many links."""
+    broker = TakesLinks(monkeypatch, 100)
+    broker.own = {"own"}
+    rig, node, client, plain = few(100, 8)
+    names = "abcd"[:others]
+    for address in names:
+        fill(rig, client, 1, f"{address}@mq")
+    fill(rig, client, 1, "own@mq")
+    served = 0
+    for number in range(100):
+        for address in names:
+            fill(rig, rig.client(node), 1, f"{address}@mq", first=2 + number)
+        served += len(rig.plain["mq"].connection.links)
+        rig.run(2 * LOOK_S)
+    rig.run(2 * CHANGE_S)
+    assert all(len(plain.came[address]) == 101 for address in names) and only(node)["lost"] == 0
+    assert served > 100 * others * 0.9
+    assert 4 <= len(broker.refused) <= 20
+    broker.own = set()
+    rig.run(2 * WAIT_S[1])
+    assert bodies(plain.came["own"]) == ["1"]
+
+
+@pytest.mark.parametrize("how", ["ends the session", "closes the connection"])
+@pytest.mark.parametrize("takes", [1, 3])
+def test_a_remote_that_ends_more_than_the_links_that_are_too_many_gets_its_messages(
+    takes: int, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    TakesLinks(monkeypatch, takes, how)
+    rig, node, client, plain = few(100, 1)
+    for address in "abcdef":
+        fill(rig, client, 1, f"{address}@mq")
+    rig.run(10 * CHANGE_S)
+    lost = only(node)["lost"]
+    for number in range(60):
+        fill(rig, rig.client(node), 1, f"{'abcdef'[number % 6]}@mq", first=2 + number)
+        rig.run(4 * LOOK_S)
+    rig.run(2 * CHANGE_S)
+    assert {*plain.came} == {*"abcdef"} and sum(map(len, map(set, plain.came.values()))) == 66
+    assert lost <= 6 and only(node)["lost"] - lost <= 6
+
+
+def test_a_connection_that_is_closed_because_nothing_came_bounds_no_links() -> None:
+    """Proton says resource-limit-exceeded of that, too."""
+    rig, node, client, _ = few(100, 1)
+    for address in "abcd":
+        fill(rig, client, 1, f"{address}@mq")
+    rig.run(2 * ANSWER_S)
+    rig.plain["mq"].connection.amqp.close(Error(Symbol(RESOURCE_LIMIT_EXCEEDED), "local-idle-timeout expired"))
+    rig.run(CHANGE_S)
+    assert only(node)["lost"] == 1 and len(rig.plain["mq"].connection.links) == 4
 
 
 # ------------------------------------------------------------------------------------------------ settled messages
