@@ -2,17 +2,21 @@
 
 from collections import deque
 
+import pytest
+
 from holdfast.access.rules import AccessConfig, AccessRule
 from holdfast.amqp.message.message import Message
 from holdfast.amqp.wire.performatives import Rejected, Released
 from holdfast.amqp.wire.types import Symbol
+from holdfast.engine import events
 from holdfast.settings.hosts import UserConfig
 from holdfast.settings.queues import QueueConfig
 from holdfast.settings.remotes import Fetch, RemoteConfig
 from holdfast_lab.base.plain_broker import PlainBroker
-from support.one_node import done
+from support.one_node import done, fill
 from support.plain_party import bodies, payload
 from support.remotes import only, world
+from support.rig import Node
 
 
 def fetches(target: str, source: str = "theirs") -> RemoteConfig:
@@ -150,3 +154,51 @@ def test_a_large_message_is_fetched_in_parts() -> None:
     rig, node, _, broker = world(fetches("work"), offering("x" * 3_000_000))
     rig.run(3)
     assert node.bodies("work") == ["x" * 3_000_000] and len(broker.fetched) == 1
+
+
+def lost(node: Node) -> list[str]:
+    """What its log says of settled messages."""
+    said = "settled messages that waited for room are lost with the link: "
+    return [line.partition(said)[2] for line in node.logs if said in line]
+
+
+@pytest.mark.parametrize("how", ["the link is detached", "the connection is lost", "removed", "drained", "stopped"])
+def test_settled_messages_that_wait_for_room_are_not_lost_without_a_word(how: str) -> None:
+    """The remote was asked for unsettled ones, and does not send these again."""
+    broker = offering()
+    broker.settles = True
+    rig, node, client, _ = world(fetches("full"), broker, queues=(QueueConfig(name="full", messages_max=2),))
+    rig.run(1)
+    connection, core = rig.plain["mq"].connection, node.core
+    fill(rig, client, 2, "full")
+    broker.offers["theirs"].extend(map(payload, "34"))
+    connection.offer()
+    rig.settle()
+    assert node.bodies("full") == ["1", "2"] and not broker.offers["theirs"] and core is not None
+    if how == "the link is detached":
+        connection.links[0].detach()
+    elif how == "the connection is lost":
+        rig.plain["mq"].cut()
+    elif how == "removed":
+        core.remotes.configure(())
+    elif how == "drained":
+        done(client, "DRAIN", "node", "")
+    else:
+        node.handle(events.Stopping())
+    rig.run(1)
+    assert lost(node) == ["1; their sender should not settle them"]
+
+
+def test_a_client_s_settled_messages_that_wait_for_room_are_not_lost_without_a_word() -> None:
+    rig, node, client, _ = world(queues=(QueueConfig(name="full", messages_max=2),))
+    link = client.sender("full")
+    rig.settle()
+    fill(rig, rig.client(node), 2, "full")
+    for body in "34":
+        link.send(payload(body), context=None, settled=True)
+    client.flush()
+    rig.settle()
+    assert lost(node) == []
+    client.close_transport()
+    rig.settle()
+    assert lost(node) == ["2; their sender should not settle them"]

@@ -1,4 +1,4 @@
-"""Remotes that allow fewer links in a session, or on a connection, than there are addresses (places.py)."""
+"""Remotes that allow fewer links in a session, or on a connection, than there are addresses (link_slots.py)."""
 
 from collections import deque
 from typing import Any
@@ -18,21 +18,8 @@ from holdfast.settings.remotes import Fetch, RemoteConfig
 from holdfast_lab.base.plain_broker import PlainBroker, PlainConnection
 from support.one_node import done, fill
 from support.plain_party import bodies, payload
-from support.remotes import REMOTE, only, world
-from support.rig import Client, Node, Rig
-
-CHANGE_S = TURN_S + 4 * LOOK_S
-"""The most that a place takes to change hands."""
-
-
-def few(
-    handles: int, channels: int, remote: RemoteConfig = REMOTE, broker: PlainBroker | None = None
-) -> tuple[Rig, Node, Client, PlainBroker]:
-    """A remote that takes so many links in a session, and so many sessions."""
-    rig, node, client, broker = world(remote, broker)
-    rig.plain_settings = {"handle_max": handles - 1, "channel_max": channels - 1}
-    rig.run(2 * BEGINS_S)
-    return rig, node, client, broker
+from support.remotes import CHANGE_S, few, only, world
+from support.rig import Node, Rig
 
 
 def sessions(rig: Rig) -> list[Any]:

@@ -35,3 +35,14 @@ def test_what_a_node_gives_up_as_a_connection_ends_is_found() -> None:
     with plant("remote-answered-for-many"):
         result = execute(plan(cuts=10, lasts_s=0.2, delay_s=0.05), 1)
     assert not result.ok and "its last copy is gone" in result.failure
+
+
+@pytest.mark.parametrize("excess", ["link", "session", "connection"])
+@pytest.mark.parametrize("bound", ["links_max", "sessions_max"])
+def test_a_broker_that_takes_less_than_it_says_gets_all(bound: str, excess: str) -> None:
+    few = {"session_links": 1} if bound == "sessions_max" else {}
+    drawn = plan(offers=20, excess=excess, **{bound: 1}, **few)
+    assert from_json(drawn.to_json()) == drawn
+    result = execute(drawn, 1)
+    assert result.ok, result.failure
+    assert result.metrics["accepted"] == 220

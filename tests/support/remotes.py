@@ -5,11 +5,16 @@ Rules of this file: those of support/rig.py.
 
 from typing import Any, Final
 
+from holdfast.endpoints.remotes.link_slots import LOOK_S, TURN_S
+from holdfast.endpoints.remotes.remote import BEGINS_S
 from holdfast.settings.remotes import RemoteConfig
 from holdfast_lab.base.plain_broker import PlainBroker
 from support.rig import Client, Node, Rig
 
 REMOTE: Final = RemoteConfig(name="mq", remote="127.0.0.1:1")
+
+CHANGE_S: Final = TURN_S + 4 * LOOK_S
+"""The most that a place takes to change hands."""
 
 
 def world(
@@ -19,6 +24,16 @@ def world(
     found = rig.brokers["mq"] = broker or PlainBroker()
     node = rig.node("hub", remotes=(remote,), **fields)
     return rig, node, rig.client(node), found
+
+
+def few(
+    handles: int, channels: int, remote: RemoteConfig = REMOTE, broker: PlainBroker | None = None, **fields: Any
+) -> tuple[Rig, Node, Client, PlainBroker]:
+    """A remote that takes so many links in a session, and so many sessions."""
+    rig, node, client, broker = world(remote, broker, **fields)
+    rig.plain_settings = {"handle_max": handles - 1, "channel_max": channels - 1}
+    rig.run(2 * BEGINS_S)
+    return rig, node, client, broker
 
 
 def only(node: Node) -> dict[str, Any]:

@@ -73,7 +73,7 @@ class TooLarge:
                 cursor.set_aside(sequence, size)
             return
         cursor.requeue([sequence], failed=False)
-        if self._holds_any(consumer) and not consumer.stopped:
+        if self.holds_any(consumer) and not consumer.stopped:
             cursor.links_ended[sequence] = ended  # it leaves with the entry
             consumer.stopped = True
             self.met_in.setdefault(consumer.queue, {})[consumer] = Met(sequence, size, alone)
@@ -84,7 +84,7 @@ class TooLarge:
         text = f"sequence {sequence} has {size} bytes; the limit of this link is {consumer.link.message_bytes_max}"
         consumer.detach_with(text, MESSAGE_SIZE_EXCEEDED)
 
-    def _holds_any(self, consumer: Consuming) -> bool:
+    def holds_any(self, consumer: Consuming) -> bool:
         """Whether the peer has not settled something, or has not been told that an outcome is on disk."""
         link = consumer.link
         if consumer.held or consumer.settling or link.unsettled:
@@ -97,7 +97,7 @@ class TooLarge:
 
     def stops(self, consumer: Consuming) -> bool:
         """Whether the consumer gets nothing now."""
-        return consumer in self.waiting and self._holds_any(consumer)
+        return consumer in self.waiting and self.holds_any(consumer)
 
     def answered(self, consumer: Consuming) -> None:
         """The consumer's outcomes are on disk, and it was told so."""

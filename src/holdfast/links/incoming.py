@@ -230,6 +230,11 @@ class Intake(Ingress):
             self._unpark()
         return ids
 
+    @property
+    def parked_settled(self) -> int:
+        """How many complete deliveries are parked that their sender has settled, and will not send again."""
+        return sum(item.settled for item in self.parked if item is not self.growing)
+
     # ------------------------------------------------------------------------------------------------ in parts
 
     def part(self, part: DeliveryPart) -> None:
@@ -316,7 +321,11 @@ class Intake(Ingress):
         return self.take(stream.delivery(), large=stream)
 
     def gone(self) -> None:
-        """Parked deliveries are dropped; their sender may send them again on another link."""
+        """Parked deliveries are dropped; their sender may send them again on another link, unless it has settled
+        them."""
+        if lost := self.parked_settled:
+            text = f"settled messages that waited for room are lost with the link: {lost}"
+            self.peer.log("WARNING", f"link {self.link.name}: {text}; their sender should not settle them")
         self.parts.links.refills.pop(self, None)
         self.parts.links.waiting_for_space.pop(self, None)
         self.peer.late.pop(self, None)

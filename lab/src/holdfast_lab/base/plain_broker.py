@@ -7,7 +7,7 @@ of Holdfast, and uses none of its annotations.
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from holdfast.amqp.connection import (
     Connection,
@@ -21,6 +21,7 @@ from holdfast.amqp.connection import (
     Outcomes,
     Receiver,
     Sender,
+    SessionBegun,
     Settings,
 )
 from holdfast.amqp.wire import conditions
@@ -28,6 +29,11 @@ from holdfast.amqp.wire.performatives import Accepted, Error, Modified, Rejected
 from holdfast.amqp.wire.types import Symbol
 
 CREDIT: Final = 20
+UNBOUNDED: Final = 2**32
+
+Excess = Literal["link", "session", "connection"]
+"""What a link too many ends: itself, its session, or the connection. A session too many ends itself or the
+connection."""
 
 Decide = Callable[[str, bytes], object]
 """The outcome of a message for an address; None: it stays open."""
@@ -46,8 +52,14 @@ class PlainBroker:
     """Addresses at which links are refused."""
     ignores: set[str] = field(default_factory=set)
     """Addresses at which attaches are not answered."""
+    settles: bool = False
+    """It settles every second message that it sends, whatever it was asked for."""
     begins: bool = False
     """It begins a session of its own when a connection is opened."""
+    links_max: int = UNBOUNDED
+    sessions_max: int = UNBOUNDED
+    """What a connection may have, whatever its handle-max and channel-max say; `excess` says what one too many ends."""
+    excess: Excess = "link"
     came: dict[str, list[bytes]] = field(default_factory=dict)
     returned: list[bytes] = field(default_factory=list)
     rejected: list[bytes] = field(default_factory=list)
@@ -67,6 +79,7 @@ class PlainConnection:
         own: dict[str, Any] = {"container_id": broker.name, "max_message_size": largest, "runs": True}
         self.amqp = Connection(Settings(**own | settings), server=True, now=now)
         self.links: list[Receiver | Sender] = []
+        self._sent = 0
         self.open: list[Delivery] = []
         """Deliveries of which nothing is decided yet."""
 
@@ -101,6 +114,9 @@ class PlainConnection:
             self._attach(event.link)
         elif isinstance(event, Opened) and self.broker.begins:
             self.amqp.begin()
+        elif isinstance(event, SessionBegun):
+            if len(self.amqp.sessions) > self.broker.sessions_max:
+                self._end(event.session, "session")
         elif isinstance(event, Delivery):
             self._came(event)
         elif isinstance(event, Deliveries):
@@ -126,12 +142,25 @@ class PlainConnection:
         if address in self.broker.refuses:
             link.refuse(conditions.NOT_FOUND, f"no address {address}")
             return
+        if len(self.links) >= self.broker.links_max:
+            self._end(link.session, "link", link)
+            return
         link.context = address
         self.links.append(link)
         link.accept()
         if isinstance(link, Sender):
             self.broker.offers.setdefault(address, deque())
             self._offer(link)
+
+    def _end(self, session: Any, what: str, link: Receiver | Sender | None = None) -> None:
+        """There is one too many of that."""
+        error = Error(Symbol(conditions.RESOURCE_LIMIT_EXCEEDED), f"no further {what}")
+        if self.broker.excess == "connection":
+            self.amqp.close(error)
+        elif link is None or self.broker.excess == "session":
+            session.end(error)
+        else:
+            link.refuse(error.condition, str(error.description))
 
     def _came(self, delivery: Delivery) -> None:
         outcome = self.broker.decide(delivery.link.context, bytes(delivery.payload))
@@ -172,7 +201,8 @@ class PlainConnection:
         waiting = self.broker.offers.get(link.context or "", deque())
         while waiting and link.sendable:
             payload = waiting.popleft()
-            link.send(payload, context=payload)
+            self._sent += 1
+            link.send(payload, context=payload, settled=self.broker.settles and self._sent % 2 == 0)
 
     def _decided(self, event: Outcomes) -> None:
         broker, link, state = self.broker, event.link, event.state

@@ -239,7 +239,7 @@ LINK_CANARIES: Final = (
     Canary(
         name="ended-with-what-it-held",
         sentence="A link is ended by a message that is too large for it while its consumer holds others.",
-        target="endpoints.too_large:TooLarge._holds_any",
+        target="endpoints.too_large:TooLarge.holds_any",
         signature="(self, consumer: holdfast.endpoints.too_large.Consuming) -> bool",
         broken=_ended_at_once,
         expected="was ended by a large message while it held",

@@ -34,6 +34,24 @@ def _named_as_a_remote(original: Function) -> Function:
     return own_queue
 
 
+def _forgotten(original: Function) -> Function:
+    """What a remote has refused is asked for again at once."""
+
+    def again(self: Any, now: float) -> None:
+        return
+
+    return again
+
+
+def _no_turn(original: Function) -> Function:
+    """A link that is refused because of the number of links is tried again by itself, whatever others do."""
+
+    def by(self: Any, link: object, others: int, now: float) -> bool:
+        return False
+
+    return by
+
+
 REMOTE_CANARIES: Final[tuple[Canary, ...]] = (
     Canary(
         name="remote-answered-for-many",
@@ -50,5 +68,21 @@ REMOTE_CANARIES: Final[tuple[Canary, ...]] = (
         signature="(self, name: str) -> holdfast.settings.queues.QueueConfig | None",
         broken=_named_as_a_remote,
         expected="would forget at a restart",
+    ),
+    Canary(
+        name="refusals-of-a-remote-forgotten",
+        sentence="A broker that ends the connection for a session or a link too many is asked for it again at once.",
+        target="endpoints.remotes.refused:Refused.again",
+        signature="(self, now: float) -> None",
+        broken=_forgotten,
+        expected="accepted messages not shown",
+    ),
+    Canary(
+        name="refused-links-get-no-turn",
+        sentence="A link that a broker refuses beyond its bound waits for ever while idle ones keep their places.",
+        target="endpoints.remotes.refused:RefusedLinks.by",
+        signature="(self, link: object, others: int, now: float) -> bool",
+        broken=_no_turn,
+        expected="accepted messages not shown",
     ),
 )

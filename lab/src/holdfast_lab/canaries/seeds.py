@@ -124,6 +124,8 @@ CAUGHT_BY: Final[dict[str, tuple[int, int]]] = {
     "busy-for-nothing": (2, 50),
     "remote-answered-for-many": (27, 50),
     "queue-named-as-a-remote": (94, 100),
+    "refusals-of-a-remote-forgotten": (5, 50),
+    "refused-links-get-no-turn": (2, 50),
     "large-not-kept-for-listeners": (65, 150),
     "told-before-stored": (100, 200),
 }

@@ -19,6 +19,7 @@ SHARE: Final = 0.12
 BROKER: Final = "elsewhere"
 SENT: Final = ("remote-0", "remote-1")
 """The addresses there."""
+FURTHER: Final = "remote-further"
 FETCHED: Final = "remote-fetched"
 LONG: Final = "remote-" + "long-" * 30
 """An address there that fits the smallest frame, and not twice."""
@@ -70,6 +71,15 @@ def with_remotes(plan: Plan, seed: int) -> Plan:
     places = SeedTree(seed).child("swarm").stream("remotes/places")
     if places.random() < 0.5:
         shape = replace(shape, sessions=places.choice((1, 2, 3)), session_links=places.choice((1, 2, 3)))
+    limits = SeedTree(seed).child("swarm").stream("remotes/limits")
+    if limits.random() < 0.5:  # it takes less than it says
+        shape = replace(shape, excess=limits.choice(("link", "session", "connection")))
+        if limits.random() < 0.5:
+            shape = replace(shape, links_max=limits.choice((1, 2)), sessions=256, session_links=1_024)
+        else:
+            shape = replace(shape, sessions_max=limits.choice((1, 2)), sessions=8, session_links=1, begins=False)
+        told = {"address": f"{FURTHER}@{BROKER}", "name": f"{FURTHER}-in", "messages": 10, "rate": 0.0}
+        workloads.append({**workloads[0], **told})
     topology = replace(plan.topology, brokers={node: (shape,)}, queues=queues)
     found = sorted((*plan.faults, *faults), key=lambda fault: fault.at)
     return replace(plan, topology=topology, workloads=(*plan.workloads, *workloads), faults=tuple(found))

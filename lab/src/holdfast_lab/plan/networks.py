@@ -25,6 +25,7 @@ from holdfast.settings.queues import QueueConfig
 from holdfast.settings.remotes import Fetch, RemoteConfig
 from holdfast_lab.base.fences import USERS
 from holdfast_lab.base.harness import HARNESS
+from holdfast_lab.base.plain_broker import Excess
 
 KEEPALIVE_S: Final = 0.5
 HOLD_TIME_S: Final = 1.5
@@ -71,7 +72,8 @@ class BrokerShape:
     first `cuts` of its connections after `lasts_s` on average. `delay_s`: how far it is away. `offers` messages of
     `size` bytes are there to be fetched, from the address OFFERED to the queue `fetched`. It takes frames of
     `frame_bytes`, so many `sessions`, and so many links in each; one that `begins` allows a single session, which it
-    begins itself."""
+    begins itself. Whatever that allows, `links_max` and `sessions_max` are the most that a connection may have, and
+    one too many ends what `excess` says (base/plain_broker.py)."""
 
     name: str
     returns: float = 0.0
@@ -87,6 +89,9 @@ class BrokerShape:
     begins: bool = False
     sessions: int = 256
     session_links: int = 1_024
+    links_max: int = 1_024
+    sessions_max: int = 256
+    excess: Excess = "link"
 
     @property
     def config(self) -> RemoteConfig:

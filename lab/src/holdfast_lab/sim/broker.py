@@ -36,7 +36,10 @@ class SimBroker:
         self._node = node
         self._history = history
         self._random = world.seeds.stream(f"broker/{shape.name}")
-        self.broker = PlainBroker(name=shape.name, decide=self._decide, credit=shape.credit, begins=shape.begins)
+        self.broker = PlainBroker(
+            name=shape.name, decide=self._decide, credit=shape.credit, begins=shape.begins,
+            links_max=shape.links_max, sessions_max=shape.sessions_max, excess=shape.excess,
+        )  # fmt: skip
         self._connections: dict[End, PlainConnection] = {}
         self._current: End | None = None
         """Whose bytes it handles."""

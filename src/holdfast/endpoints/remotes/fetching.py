@@ -1,7 +1,7 @@
 """Messages fetched from an address at a remote: a producer whose link the node itself attaches.
 
 Rules of this file: a message is accepted once it is on disk here. What finds no room is released, not rejected: the
-remote keeps it.
+remote keeps it. Settled messages of a remote that was asked for unsettled ones keep their link until they are stored.
 """
 
 from typing import Any, Final
@@ -41,6 +41,8 @@ class RemoteReceiver(ProducerLink):
 
     def refill(self) -> None:
         if self._kept.rests:
+            if self._kept.due_at is None:  # what has come before it leaves its place is stored if there is room
+                self.take_parked()
             self.stop()
         else:
             super().refill()
@@ -56,8 +58,9 @@ class RemoteReceiver(ProducerLink):
     @property
     def has_unsettled(self) -> bool:
         link = self.link
-        unsettled = sum(owner is link for owner in link.session.unsettled_in.values())
-        return self.growing is not None or link.partial is not None or unsettled > len(self.parked)
+        if self.growing is not None or link.partial is not None or self.parked_settled:
+            return True  # what the remote has settled it does not send again
+        return sum(owner is link for owner in link.session.unsettled_in.values()) > len(self.parked)
 
     def hand_back(self) -> None:
         self.settle(self.clear_parked(), Released())

@@ -9,6 +9,7 @@ from typing import Final, Protocol
 
 from holdfast.amqp.connection import Receiver, Sender
 from holdfast.amqp.session.session import Session
+from holdfast.amqp.wire.conditions import RESOURCE_LIMIT_EXCEEDED
 from holdfast.endpoints.addresses.link_refusal import Refusal
 from holdfast.engine.back_off import back_off_s
 from holdfast.engine.clock import Clock
@@ -21,6 +22,9 @@ WAIT_S: Final = (1.0, 60.0)
 ANSWER_S: Final = 30.0
 """How long a remote may take to answer a begin, after which the connection ends, or an attach, after which the link is
 reported."""
+
+AT_ONCE_S: Final = 1.0
+"""A link that the remote ends so soon after its attach was refused: some brokers answer the attach first."""
 
 REASON_CHARACTERS_MAX: Final = 300
 """Characters of a remote's reason."""
@@ -39,7 +43,7 @@ class Serving(Protocol):
 
     @property
     def has_unsettled(self) -> bool:
-        """Whether a message is under way on it."""
+        """Whether a message is under way on it, or an answer to one, or would be lost with it."""
 
     def hand_back(self) -> None:
         """The node is about to end the link, on which nothing is under way: returns what waits here for room."""
@@ -76,6 +80,10 @@ class KeptLink:
         """When the last one has."""
         self._waits = 0
         self.log: Callable[[str], None] = lambda text: None
+        self.refused: Callable[[KeptLink], bool] = lambda link: False
+        """Called if the remote refuses it because of the number of links; whether it gets a turn."""
+        self.exceeded: Callable[[], None] = lambda: None
+        """Called if the remote ends its session, or the connection, because of too much of something."""
 
     @property
     def due_at(self) -> float | None:
@@ -172,7 +180,7 @@ class KeptLink:
 
     @property
     def has_unsettled(self) -> bool:
-        """Whether a message is under way on it."""
+        """Whether a message is under way on it, or an answer to one, or would be lost with it."""
         return self.serving is not None and self.serving.has_unsettled
 
     def leave(self) -> None:
@@ -202,6 +210,11 @@ class KeptLink:
         """The link has ended: it is attached again later, unless the connection ends."""
         link, self.link, serving, self.serving = self.link, None, self.serving, None
         self.leaving = False
+        error = None if link is None else link.error
+        limited = error is not None and error.condition == RESOURCE_LIMIT_EXCEEDED
+        if limited and link is not None and not link.session.usable:
+            self.exceeded()
+            limited = False  # it was not refused itself
         if self.peer is None or not self.peer.amqp.usable:
             self.let_go()
             return
@@ -209,7 +222,10 @@ class KeptLink:
             self.due_at = None  # it waited for the answer
         elif self.clock.now - self._attached_at >= WAIT_S[1]:
             self._waits = 0  # a remote may end links that are idle
-        error = None if link is None else link.error
+        at_once = serving is None or self.clock.now < self._attached_at + AT_ONCE_S
+        if limited and at_once and self.due_at is None and self.refused(self):
+            self.reason = ""
+            return
         self.wait("its link has ended" if error is None else error.text)
 
     def let_go(self) -> None:

@@ -1,20 +1,21 @@
 """The places for links on the connection to a remote: further sessions, then turns.
 
 Rules of this file: a remote says how many links a session takes (handle-max, AMQP 1.0 §2.7.2) and how many sessions a
-connection (channel-max, §2.7.1); neither is exceeded. Beyond, one link at a time leaves its place, once nothing on it
-waits for an answer. Source: docs/adr/0114-places-at-a-remote.md.
+connection (channel-max, §2.7.1); neither is exceeded. Some take fewer than they say (refused.py). Beyond, one link at a
+time leaves its place, once nothing on it waits for an answer. Source: docs/adr/0114-places-at-a-remote.md.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from holdfast.amqp.session.session import Session
-from holdfast.endpoints.remotes.kept_link import ANSWER_S, WAIT_S, KeptLink
+from holdfast.endpoints.remotes.kept_link import ANSWER_S, KeptLink
+from holdfast.endpoints.remotes.refused import Refused, RefusedLinks
 from holdfast.engine.clock import Clock
 from holdfast.peers.peer import Peer
 
 LOOK_S: Final = 1.0
-"""How often the places are looked at while a link waits for one."""
+"""How often the places are looked at while a link waits for one, or is to leave its own."""
 
 TURN_S: Final = 10.0
 """How long a link that has something to do keeps its place while others wait."""
@@ -38,10 +39,17 @@ class LinkSlots:
         self.due_at: float | None = None
         self._count = 0
         """Sessions that there should be."""
-        self._begin_at = 0.0
-        """A further session is begun no earlier."""
+        self.refused = Refused()
+        """Further sessions."""
+        self.refused_links = RefusedLinks()
+        self._given_at = 0.0
+        """When the last link was attached."""
+        self._too_many = False
+        """The remote has ended a session because of the number of links, and there is none since."""
         self._asked_at = 0.0
         """When the last one was begun."""
+        self._tried_at: float | None = None
+        """The same, as long as it is not known whether the remote takes that session and keeps the connection."""
         self._leaving: KeptLink | None = None
         self._leaving_since = 0.0
         self._full = False
@@ -56,12 +64,17 @@ class LinkSlots:
         return self.peer is not None
 
     def end(self) -> None:
-        """The connection has ended."""
+        """The connection has ended; what the remote has refused is remembered."""
+        if self._tried_at is not None and self._clock.now < self._tried_at + ANSWER_S:
+            self._refused_session()
+        elif self._too_many:
+            self.refused_links.ended(len(self.holders), self._clock.now)
+        self._tried_at = None
+        self._too_many = False
         self.peer = self.due_at = self._leaving = None
         self.waiting.clear()
         self.holders.clear()
         self._count = 0
-        self._begin_at = 0.0
         self._full = False
 
     # ------------------------------------------------------------------------------------------------ sessions
@@ -74,11 +87,29 @@ class LinkSlots:
 
     @property
     def links_max(self) -> int:
-        """Links that the sessions take."""
-        return sum(map(_most_in, self.sessions))
+        """Links that the sessions take, as far as the remote takes so many."""
+        most, known = sum(map(_most_in, self.sessions)), self.refused_links.links_max
+        return most if known is None else min(most, known)
+
+    @property
+    def why(self) -> str:
+        """Why there are no more places."""
+        if self._is_full:
+            return "the remote has refused more"
+        if self.refused.is_any:
+            return "the remote has refused further sessions"
+        return "handle-max and channel-max of both sides"
+
+    @property
+    def _is_full(self) -> bool:
+        """Whether there are as many links as the remote takes, in whichever session."""
+        known = self.refused_links.links_max
+        return known is not None and sum(len(session.links) for session in self.sessions) >= known
 
     def _free(self) -> Session | None:
         """A session that takes one more link."""
+        if self._is_full:
+            return None
         return next((session for session in self.sessions if len(session.links) < _most_in(session)), None)
 
     @property
@@ -87,23 +118,37 @@ class LinkSlots:
         assert self.peer is not None
         return any(session.remote_channel is None for session in self.peer.amqp.sessions)
 
+    def _refused_session(self) -> None:
+        """The remote takes no further session: none is begun for a while."""
+        self._tried_at = None
+        self.refused.again(self._clock.now)
+
     def _count_sessions(self, now: float) -> None:
-        """A remote may end each further session, or one with a link that it refuses: then none is begun for a while."""
+        """A remote may end each further session, or one with a link that it refuses."""
         if not self._is_asked:
             count = len(self.sessions)
             if count < self._count:
-                self._begin_at = now + WAIT_S[1]
+                self._refused_session()
+            elif self._tried_at is not None and now >= self._tried_at + ANSWER_S:
+                self._tried_at = None
+                self.refused.taken(now)
             self._count = count
 
     def _ask_for_session(self, now: float) -> bool:
         """Begins a further session where that is possible; whether one is to come."""
         peer = self.peer
         assert peer is not None
-        if self._is_asked:
-            return now < self._asked_at + ANSWER_S
-        if not peer.amqp.usable or peer.amqp.session_count >= peer.amqp.channels or now < self._begin_at:
+        if self._is_full:
             return False
-        self._asked_at = now
+        if self._is_asked:
+            if now < self._asked_at + ANSWER_S:
+                return True
+            if self._tried_at is not None:
+                self._refused_session()
+            return False
+        if not peer.amqp.usable or peer.amqp.session_count >= peer.amqp.channels or now < self.refused.due_at:
+            return False
+        self._asked_at = self._tried_at = now
         self._count += 1
         peer.amqp.begin()
         peer.touch()
@@ -117,6 +162,19 @@ class LinkSlots:
         self.waiting[link] = None
         self.give()
 
+    def refuses(self, link: KeptLink) -> bool:
+        """The remote has refused the link because of the number of links, it says: whether it waits for its turn."""
+        others = sum(each.serving is not None for each in self.holders if each is not link)
+        if not self.refused_links.by(link, others, self._clock.now):
+            return False
+        self.ask(link)
+        return True
+
+    def exceeded(self) -> None:
+        """The remote has ended a session, or the connection, because of too much of something: of links, if one was
+        attached just before. Some say so of a connection on which nothing came for long."""
+        self._too_many = self._clock.now < self._given_at + ANSWER_S
+
     def drop(self, link: KeptLink) -> None:
         """The link is needed no more."""
         self.waiting.pop(link, None)
@@ -128,16 +186,30 @@ class LinkSlots:
         if peer is None:
             return
         self._count_sessions(now)
-        while self.waiting:
+        self._too_many = self._too_many and not self.sessions
+        for link in self._in_order():
             session = self._free()
             if session is None:
                 break
-            link = next((each for each in self.waiting if each.wants), None) or next(iter(self.waiting))
             del self.waiting[link]
             self.holders[link] = None
+            self._given_at = now
             self._attach(link, peer, session)
         self._full = bool(self.waiting) and not self._ask_for_session(now)
-        self.due_at = now + LOOK_S if self.waiting else None
+        if not self.waiting and self._leaving is None:
+            self.due_at = None
+        elif self.due_at is None:  # what is due already is not put off by each link that asks
+            self.due_at = now + LOOK_S
+
+    def _in_order(self) -> Iterator[KeptLink]:
+        """Links that wait, those first that have something to do; each is looked at once."""
+        idle = []
+        for link in list(self.waiting):
+            if link.wants:
+                yield link
+            else:
+                idle.append(link)
+        yield from idle
 
     @property
     def turns(self) -> list[KeptLink]:
@@ -150,8 +222,11 @@ class LinkSlots:
         """Gives free places, and has one link leave its own if others still wait."""
         if self.due_at is None or now < self.due_at:
             return
+        self.due_at = None
         self.give()
         wanted = bool(self.turns)
+        if wanted:
+            self.refused_links.try_more(sum(link.serving is not None for link in self.holders), now)
         if self._leaving is not None:
             self._look_at_leaving(self._leaving, now, wanted=wanted)
         elif wanted and not self._is_ending():

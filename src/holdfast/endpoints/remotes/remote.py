@@ -79,7 +79,7 @@ class Remote:
         self.sending: dict[Queue, SendingLink] = {}
         self.fetching = [FetchingLink(parts.producers, fetch, self.resting) for fetch in config.fetch]
         for link in self.fetching:
-            link.log = self._told
+            self._join(link)
 
     @property
     def name(self) -> str:
@@ -103,6 +103,9 @@ class Remote:
 
     def _told(self, text: str) -> None:
         self._parts.log.write("WARNING", f"remote {self.name}: {text}", about=self.name)
+
+    def _join(self, link: KeptLink) -> None:
+        link.log, link.refused, link.exceeded = self._told, self.slots.refuses, self.slots.exceeded
 
     # ------------------------------------------------------------------------------------------------ dialling
 
@@ -193,7 +196,7 @@ class Remote:
         if queue in self.sending:
             return
         link = self.sending[queue] = SendingLink(self._parts.consumers, queue, self.config.far(address), self.resting)
-        link.log = self._told
+        self._join(link)
         self._attach(link)
 
     def release(self, queue: Queue) -> None:

@@ -59,7 +59,7 @@ class RemoteSender(ConsumerLink):
 
     @property
     def has_unsettled(self) -> bool:
-        return bool(self.held or self.settling or self.link.unsettled) or self.large is not None
+        return self.large is not None or self.parts.too_large.holds_any(self)
 
     def hand_back(self) -> None:
         return
@@ -87,7 +87,7 @@ class SendingLink(KeptLink):
 
     @property
     def is_idle(self) -> bool:
-        return not self.has_unsettled and not self.wants
+        return not self.wants and not self.has_unsettled
 
     def begin(self, session: Session, name: str) -> Sender | Receiver:
         source, target = Source(address=spelt_out(self.name)), Target(address=self._far)

@@ -86,4 +86,5 @@ def _in_turn(remote: Remote) -> Iterator[str]:
 
 
 def _allowed(remote: Remote) -> str:
-    return f"the connection allows {remote.slots.links_max} links (handle-max and channel-max of both sides)"
+    slots = remote.slots
+    return f"the connection allows {slots.links_max} links ({slots.why})"
