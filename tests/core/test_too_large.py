@@ -7,7 +7,7 @@ import pytest
 from holdfast.amqp.connection import Receiver
 from holdfast.amqp.message.message import Header
 from holdfast.amqp.wire.extensions import SELECTOR_CODE
-from holdfast.amqp.wire.performatives import Accepted, Modified, Rejected
+from holdfast.amqp.wire.performatives import Accepted, Modified, Rejected, Released
 from holdfast.amqp.wire.types import Described, Symbol, Ulong
 from holdfast.endpoints import too_large
 from holdfast.settings.limits import Limits
@@ -265,3 +265,22 @@ def test_a_link_that_is_lost_is_no_longer_waited_for() -> None:
     assert not node.core.too_large.waiting
     link = small(rig, client)
     assert client.bodies(link) == ["1", "2", "3"]
+
+
+@pytest.mark.parametrize("options", [{}, {"source": SELECTING}])
+def test_one_that_was_released_and_is_too_large_for_the_next_link_is_there_once(options: dict[str, Any]) -> None:
+    rig, node, client = world(QueueConfig(name="work"))
+    put(rig, client, BIG, "behind")
+    first = client.receiver("work", credit=2)
+    rig.settle()
+    assert client.bodies(first) == [BIG, "behind"]
+    client.accept(Released())
+    first.detach(closed=True)
+    rig.settle()
+    link = small(rig, client, **options)
+    assert node.core is not None
+    node.core.validate()
+    assert why(client, link) == TOO_LARGE
+    last = client.receiver("work", credit=10, source=SELECTING)
+    rig.settle()
+    assert client.bodies(last) == [BIG, "behind"]

@@ -102,7 +102,7 @@ class Selection(Group):
 class FreeEntries:
     """Which entries are free while one pump runs: `waiting`, of those below the cursor's position."""
 
-    __slots__ = ("_cursor", "_leaving", "_waiting", "taken")
+    __slots__ = ("_cursor", "_given_back", "_leaving", "_waiting", "taken")
 
     def __init__(self, cursor: Holdings) -> None:
         self._cursor = cursor
@@ -110,6 +110,8 @@ class FreeEntries:
         self._waiting: set[int] | None = None
         self.taken: set[int] = set()
         """Entries below the position that were handed out, and are still in the heap of requeued ones."""
+        self._given_back = False
+        """Whether any of them was requeued, and is in that heap twice."""
 
     @property
     def waiting(self) -> set[int]:
@@ -160,13 +162,15 @@ class FreeEntries:
 
     def give_back(self, sequence: int) -> None:
         """It is free again."""
-        self.taken.discard(sequence)
+        if sequence in self.taken:
+            self.taken.remove(sequence)
+            self._given_back = True
         if self._waiting is not None and sequence < self._cursor.position:
             self._waiting.add(sequence)
 
     def end(self) -> None:
-        """Removes the taken entries from the heap of requeued ones."""
-        if self.taken:
+        """Removes the taken entries from the heap of requeued ones, which has each of the others once."""
+        if self.taken or self._given_back:
             cursor = self._cursor
             cursor.requeued = [sequence for sequence in set(cursor.requeued) if sequence not in self.taken]
             heapify(cursor.requeued)
