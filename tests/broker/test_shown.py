@@ -13,4 +13,7 @@ def test_a_mark_that_a_delivery_waits_for_is_not_put_off_until_something_else_is
     assert work.urgent
     work.urgent = False
     cursor.mark_shown([4])
-    assert not work.urgent, "it is marked already"
+    assert work.urgent, "it is marked already, and its row is still to be written"
+    rig.run(1)
+    cursor.mark_shown([4])
+    assert not work.urgent, "its row is on disk"

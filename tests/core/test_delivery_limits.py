@@ -279,6 +279,21 @@ def test_a_refused_commit_leaves_it_where_it_was() -> None:
     assert node.bodies("work") == [] and sorted(dead(rig, node)) == [("1", "work", 1), ("2", "work", 1)]
 
 
+@pytest.mark.parametrize("priorities", [False, True])
+def test_a_drain_does_not_keep_the_node_busy_until_a_failure_is_stored(priorities: bool) -> None:
+    """What is accepted beside it may wait a little for its commit; a message that is to be shown again does not."""
+    rig, node, client = limited(priorities=priorities)
+    fill(rig, client, 2)
+    taker = consumer(rig, node, credit=2)
+    link = taker.deliveries[0].link
+    taker.accept(count=1)
+    taker.accept(FAILED)
+    link.grant(1, drain=True)
+    turns = node.turns
+    rig.settle()
+    assert taker.bodies() == ["2"] and link.credit == 0 and node.turns - turns < 20
+
+
 def test_without_room_for_the_dead_letter_it_stays_and_goes_later() -> None:
     rig, node, client = limited(1)
     fill(rig, client, 2)

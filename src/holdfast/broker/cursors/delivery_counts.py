@@ -56,11 +56,12 @@ class DeliveryCounts(dict[int, int]):
             self.pop(sequence)
 
     def mark(self, sequences: Iterable[int]) -> bool:
-        """Marks these entries; returns whether any of them was not marked before."""
-        fresh = {sequence for sequence in sequences if sequence not in self.marked}
-        self.marked |= fresh
-        self.changed |= fresh
-        return bool(fresh)
+        """Marks these entries; returns whether the row of any of them is still to be written, also because the commit
+        that was to store it was refused."""
+        shown = set(sequences)
+        self.changed |= shown - self.marked
+        self.marked |= shown
+        return not self.changed.isdisjoint(shown)
 
     def unmark(self) -> None:
         """It is known of each entry that was shown whether its delivery failed. That of a released one did not: its row
