@@ -1,9 +1,10 @@
-"""A drain waits for no disk that stalls (endpoints/drains.py), nor is a node busy with it meanwhile."""
+"""A drain waits for no disk that stalls or refuses (endpoints/drains.py), nor is a node busy with it meanwhile."""
 
 import pytest
 
 from holdfast.amqp.wire.types import Described, Symbol
 from holdfast.settings.limits import Limits
+from holdfast.settings.queues import QueueConfig
 from support.one_node import fill, world
 
 SELECTOR = Symbol("apache.org:selector-filter:string")
@@ -23,4 +24,21 @@ def test_a_drain_beside_a_disk_that_stalls_is_answered(selects: bool) -> None:
     link.grant(5, drain=True)
     rig.run(5)
     assert node.core is not None and node.core.disk.stalled
+    assert link.credit == 0 and node.turns - turns < 100
+
+
+@pytest.mark.parametrize("selects", [False, True])
+@pytest.mark.parametrize("priorities", [False, True])
+def test_a_drain_beside_a_disk_that_refuses_is_answered(selects: bool, priorities: bool) -> None:
+    """The node tries again only after a while."""
+    rig, node, client = world(QueueConfig(name="work", priorities=priorities))
+    fill(rig, client, 500)
+    source = {"filter": {Symbol("s"): Described(SELECTOR, "JMSPriority = 4")}} if selects else {}
+    link = rig.client(node).receiver("work", credit=0, source=source)
+    rig.settle()
+    node.refuse, node.refuse_all = 10**6, True
+    turns = node.turns
+    link.grant(5, drain=True)
+    rig.settle()
+    assert node.core is not None and node.core.disk.rests
     assert link.credit == 0 and node.turns - turns < 100

@@ -256,7 +256,8 @@ class ConsumerLink(Offered):
             return False
         if self.held + self.settling >= own.config.limits.unsettled_max or self._has_no_room:
             return False
-        return not own.settlements.is_crowded(self) and has_something(cursor, self, watermarks=not own.disk.stalled)
+        watermarks = not (own.disk.stalled or own.disk.rests)
+        return not own.settlements.is_crowded(self) and has_something(cursor, self, watermarks=watermarks)
 
     def _waits_behind_another(self) -> bool:
         """Whether the next entry is for another consumer, which may take long."""
