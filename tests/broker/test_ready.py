@@ -17,7 +17,7 @@ def test_a_level_is_as_two_lists(seed: int) -> None:
     random = Random(seed)
     level = Level()
     ordered: list[int] = []
-    back: list[int] = []
+    back: set[int] = set()
     end = 1
     step = random.choice((1, 3, 1 << BLOCK_BITS - 1, 1 << BLOCK_BITS + 1))
     for _ in range(400):
@@ -30,12 +30,12 @@ def test_a_level_is_as_two_lists(seed: int) -> None:
             sequence = random.randrange(1, end + 1)
             level.give_back(sequence)
             if level.behind is None or sequence < level.behind:
-                back.append(sequence)
+                back.add(sequence)
         elif act == 4 and (ordered or back):
-            first = min(ordered[:1] + back)
+            first = min([*ordered[:1], *back])
             assert level.first == first
             level.remove(first)
-            ordered, back = ordered[ordered[:1] == [first] :], [item for item in back if item != first]
+            ordered, back = ordered[ordered[:1] == [first] :], back - {first}
         elif act == 5 and ordered:
             count = random.randrange(1, len(ordered) + 1)
             assert level.peek(count) == ordered[:count]
@@ -48,16 +48,16 @@ def test_a_level_is_as_two_lists(seed: int) -> None:
                 level.cut(kept)
                 assert level.behind == behind
                 del ordered[kept:]
-                back = [item for item in back if item < behind]
+                back = {item for item in back if item < behind}
             level.behind = None  # it was looked at again, and nothing is left of it
         elif act == 7 and random.random() < 0.2:
             place = random.randrange(0, end + 2)
             level.drop_below(place)
-            ordered, back = ([item for item in kind if item >= place] for kind in (ordered, back))
+            ordered, back = [item for item in ordered if item >= place], {item for item in back if item >= place}
         elif act == 8:
             sequence = random.choice([*ordered, *back, random.randrange(1, end + 1)])
             level.discard(sequence)
-            ordered, back = ([item for item in kind if item != sequence] for kind in (ordered, back))
+            ordered, back = [item for item in ordered if item != sequence], back - {sequence}
         assert len(level) == len(ordered) + len(back) and level.in_order == len(ordered)
         assert level.came_back == min(back, default=None)
         assert level.all() == {*ordered, *back}

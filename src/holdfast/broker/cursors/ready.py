@@ -8,8 +8,9 @@ kept from which the level must be scanned again.
 from array import array
 from bisect import bisect_left
 from collections import deque
-from heapq import heapify, heappop, heappush
 from typing import Final
+
+from holdfast.broker.cursors.sequence_heap import SequenceHeap
 
 LEVELS: Final = 10
 """Priorities 0 to 9, as in JMS; one above that is 9 (AMQP 1.0 §3.2.1)."""
@@ -43,7 +44,7 @@ class Level:
         self._at = 0
         """How many of the first block were removed."""
         self._in_order = 0
-        self._back: list[int] = []
+        self._back = SequenceHeap()
         self.behind: int | None = None
         """From here on this level must be scanned again. None: all is known."""
 
@@ -58,7 +59,7 @@ class Level:
     @property
     def came_back(self) -> int | None:
         """The lowest of those that came back."""
-        return self._back[0] if self._back else None
+        return self._back.first
 
     @property
     def in_order(self) -> int:
@@ -72,9 +73,8 @@ class Level:
         if self._blocks:
             number, offsets = self._blocks[0]
             first = (number << BLOCK_BITS) + offsets[self._at]
-        if self._back and (first is None or self._back[0] < first):
-            return self._back[0]
-        return first
+        back = self._back.first
+        return back if first is None or (back is not None and back < first) else first
 
     def extend(self, sequences: list[int]) -> None:
         """These, ascending and behind all that came in order."""
@@ -94,7 +94,7 @@ class Level:
     def give_back(self, sequence: int) -> None:
         """It is ready again; from `behind` on it is found by the next scan."""
         if self.behind is None or sequence < self.behind:
-            heappush(self._back, sequence)
+            self._back.add(sequence)
 
     def peek(self, count: int) -> list[int]:
         """The first `count` of those that came in order."""
@@ -117,8 +117,7 @@ class Level:
 
     def remove(self, sequence: int) -> None:
         """Removes `first` or `came_back`, also if it is here twice."""
-        while self._back and self._back[0] == sequence:
-            heappop(self._back)
+        self._back.discard(sequence)
         if self._blocks:
             number, offsets = self._blocks[0]
             if (number << BLOCK_BITS) + offsets[self._at] == sequence:
@@ -126,9 +125,7 @@ class Level:
 
     def discard(self, sequence: int) -> None:
         """Removes it wherever it is."""
-        if sequence in self._back:
-            self._back = [other for other in self._back if other != sequence]
-            heapify(self._back)
+        self._back.discard(sequence)
         for place, (number, offsets) in enumerate(self._blocks):
             if number == sequence >> BLOCK_BITS:
                 first = 0 if place else self._at
@@ -162,22 +159,19 @@ class Level:
         self._at = self._at if blocks else 0
         self._in_order = kept
         self.behind = behind
-        self._back = [sequence for sequence in self._back if sequence < behind]
-        heapify(self._back)
+        self._back.keep_below(behind)
 
     def cut_at(self, position: int) -> None:
         """Forgets everything from `position` on; the caller must scan it again."""
         known = self.behind
         self.cut(self._count_below(position))
         self.behind = None if known is None or known >= position else known
-        self._back = [sequence for sequence in self._back if sequence < position]
-        heapify(self._back)
+        self._back.keep_below(position)
 
     def drop_below(self, position: int) -> None:
         """Removes everything below `position`."""
         self.skip(self._count_below(position))
-        self._back = [sequence for sequence in self._back if sequence >= position]
-        heapify(self._back)
+        self._back.keep_from(position)
         if self.behind is not None:
             self.behind = max(self.behind, position)
 
