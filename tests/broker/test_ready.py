@@ -62,8 +62,9 @@ def test_a_level_is_as_two_lists(seed: int) -> None:
         assert level.came_back == min(back, default=None)
         assert level.all() == {*ordered, *back}
     place = random.randrange(0, end + 2)
-    level.cut_at(place)
+    level.forget_from(place)
     assert level.all() == {item for item in (*ordered, *back) if item < place}
+    assert level.behind is not None and level.behind <= place
 
 
 def value(priority: int) -> bytes:

@@ -18,7 +18,6 @@ def test_what_was_passed_over_stays_so_where_more_is_looked_at_again() -> None:
     found = selection(20)
     for sequence in (5, 15):
         found.add(sequence)
-        found.pop()
         found.pass_over(sequence)
     found.rewind(10)
     assert found.passed_over == 5 and found.position == 10
@@ -30,7 +29,22 @@ def test_hits_behind_what_is_looked_at_again_are_found_again() -> None:
     found = selection(20)
     for sequence in (15, 5, 10):
         found.add(sequence)
+    found.set_apart(15, [], 9)
     found.rewind(10)
-    assert found.hits == [5] and found.waiting == {5}
+    assert [*found.hits] == [5] and not found.apart
     found.rewind(10)  # there already
-    assert found.hits == [5] and found.position == 10
+    assert [*found.hits] == [5] and found.position == 10
+
+
+def test_of_hits_and_what_is_apart_the_lowest_goes_first() -> None:
+    found = selection(20)
+    one, other = Any, object()
+    for sequence in (15, 5, 10):
+        found.add(sequence)
+    found.set_apart(5, [other], 9)
+    assert found.first_for([one]) == 10 and found.first_for([one, other]) == 5
+    assert found.asked([one, other], 5) == [other] and found.asked([one, other], 10) == [one, other]
+    found.add(5)
+    assert 5 not in found.hits and 5 in found
+    found.forget(5)
+    assert found.first_for([one, other]) == 10 and 5 not in found

@@ -1,22 +1,17 @@
 """Consumers that share a queue and have selectors: each is given what matches, once, in order (docs/selectors.md)."""
 
-import random
 from typing import Any
 
 import pytest
 
-from holdfast.amqp.connection import Receiver
 from holdfast.amqp.session.bounds import Bounds
 from holdfast.amqp.wire.performatives import Accepted, Header, Modified, Rejected, Released
 from holdfast.amqp.wire.types import Described, Symbol
-from holdfast.broker.cursors import selections
+from holdfast.broker.cursors import matches
 from holdfast.broker.queue import Queue
-from holdfast.core import offering
 from holdfast.endpoints.attaching.filters import KEPT_MAX, Compiler
-from holdfast.settings.limits import Limits
 from holdfast.settings.queues import QueueConfig
-from support import today
-from support.rig import Client, Rig
+from support.rig import Rig
 from support.selecting import NAME, OTHERS, THIRDS, consume, fill, numbers, others, thirds
 
 
@@ -392,7 +387,7 @@ def test_what_was_passed_over_is_not_looked_at_again(rig: Rig, monkeypatch: pyte
 
 
 def test_more_matches_than_may_wait_for_credit(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(selections, "HITS_MAX", 5)
+    monkeypatch.setattr(matches, "HITS_MAX", 5)
     hub = rig.node("hub")
     fill(rig, hub, 90)
     asleep, awake = rig.client(hub), rig.client(hub)
@@ -407,7 +402,7 @@ def test_more_matches_than_may_wait_for_credit(rig: Rig, monkeypatch: pytest.Mon
 
 
 def test_too_many_given_back_are_looked_for_again(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(selections, "HITS_MAX", 4)
+    monkeypatch.setattr(matches, "HITS_MAX", 4)
     hub = rig.node("hub")
     fill(rig, hub, 90)
     one, two = rig.client(hub), rig.client(hub)
@@ -459,85 +454,3 @@ def test_the_selectors_that_are_kept_compiled_are_bounded(rig: Rig) -> None:
     assert len(charged) == KEPT_MAX + 1
     compiler.compile("a = 0", charged.append)  # the one that was longest unused
     assert len(charged) == KEPT_MAX + 2
-
-
-# ------------------------------------------------------------------------------------------------ at random
-
-SELECTORS = (None, THIRDS, OTHERS, "JMSPriority > 4", "JMSPriority = 3", "TRUE", "FALSE", "JMSType = 'third' AND TRUE")
-
-
-@pytest.mark.parametrize("seed", today.some(range(12), 3))
-def test_whatever_consumers_do_each_message_is_one_s_and_none_is_passed_over(
-    seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """All invariants are checked on the way; in the end who matches all is given what is left, in order."""
-    random_ = random.Random(seed)
-    monkeypatch.setattr(selections, "HITS_MAX", random_.choice((2, 5, 4_096)))
-    monkeypatch.setattr(offering, "PUMP_LIMIT", random_.choice((1, 5, 256)))
-    monkeypatch.setattr(selections, "SCAN_BYTES", random_.choice((1, 2_000, 2**22)))
-    rig = Rig(seed)
-    queue = QueueConfig(name="work", durable=random_.random() < 0.8)
-    hub = rig.node("hub", queues=(queue,), limits=Limits(unsettled_max=random_.choice((3, 100))))
-    if not queue.durable:
-        hub.unwatched.add("work")
-    clients: list[tuple[Client, Receiver]] = []
-    accepted: list[int] = []
-    stored: set[int] = set()
-    sent = 0
-
-    def step() -> None:
-        nonlocal sent
-        act = random_.random()
-        if act < 0.25:
-            count = random_.randrange(1, 12)
-            stored.update(fill(rig, hub, count, first=sent))
-            sent += count
-        elif act < 0.4 and len(clients) < 6:
-            client = rig.client(hub)
-            clients.append((client, consume(rig, client, random_.choice(SELECTORS), credit=random_.choice((0, 1, 9)))))
-        elif act < 0.5 and clients:
-            client, link = clients.pop(random_.randrange(len(clients)))
-            if random_.random() < 0.5:
-                client.close_transport()
-            else:
-                link.detach(closed=True)
-        elif act < 0.55:
-            hub.refuse, hub.refuse_all = random_.choice((0, 1)), True
-        elif act < 0.6 and queue.durable:
-            hub.crash()
-            clients.clear()
-            hub.start()
-        elif clients:
-            client, link = random_.choice(clients)
-            some = random_.randrange(1, 6)
-            choice = random_.random()
-            if choice < 0.4:
-                link.grant(link.credit + some, drain=random_.random() < 0.2)
-            elif choice < 0.7:
-                accepted.extend(map(int, client.accept(count=some)))
-            else:
-                outcomes = (Released(), Modified(delivery_failed=True), Modified(undeliverable_here=True))
-                client.accept(random_.choice(outcomes), count=some)
-        if random_.random() < 0.7:
-            rig.settle()
-
-    for _ in range(150):
-        step()
-    rig.run(2)
-    for client, _ in clients:
-        client.close_transport()
-    hub.refuse = 0
-    rig.run(2)
-    rest = rig.client(hub)
-    link = consume(rig, rest, "JMSPriority >= 0", credit=0)
-    last: list[int] = []
-    while True:
-        link.grant(10)
-        rig.run(1)
-        if not rest.deliveries:
-            break
-        last.extend(map(int, rest.accept()))
-        rig.run(1)
-    assert hub.queue("work").messages == 0
-    assert stored <= {*accepted, *last} and last == sorted(last)
-    assert len(last) == len(set(last))

@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.amqp.wire.performatives import Released
 from holdfast.amqp.wire.types import Described, Symbol
-from holdfast.broker.cursors import selections
+from holdfast.broker.cursors import matches
 from holdfast.endpoints.attaching import filters
 from holdfast.selectors.predicate import compile_selector
 from holdfast.settings.queues import QueueConfig
@@ -99,7 +99,7 @@ def test_a_heavy_selector_whose_matches_wait_for_credit_keeps_no_other_from_a_me
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It may have no more of them, and to ask it about the next one takes a whole turn's share."""
-    monkeypatch.setattr(selections, "HITS_MAX", 3)
+    monkeypatch.setattr(matches, "HITS_MAX", 3)
     rig, node, client = world(QueueConfig(name="work"))
     asleep, awake = rig.client(node), rig.client(node)
     link = asleep.receiver("work", source=heavy(2), credit=0)

@@ -7,7 +7,7 @@ import pytest
 from holdfast.amqp.wire.extensions import DELIVERY_DELAY, SELECTOR_CODE
 from holdfast.amqp.wire.performatives import Accepted, Header, Modified, Rejected
 from holdfast.amqp.wire.types import Described, Symbol, Ulong
-from holdfast.broker.cursors import halting, looking, priorities
+from holdfast.broker.cursors import halting, looking
 from holdfast.errors import BrokenInvariant, ConfigError
 from holdfast.settings.limits import Limits
 from holdfast.settings.queues import LinkConfig, QueueConfig
@@ -417,7 +417,7 @@ def test_what_one_cannot_have_waits_for_another_and_keeps_nobody_back() -> None:
 
 
 def test_no_more_is_set_apart_than_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(priorities, "APART_MAX", 2)
+    monkeypatch.setattr(looking, "APART_MAX", 2)
     rig = Rig()
     node = rig.node("hub", queues=(QueueConfig(name="work", priorities=True),), limits=Limits(excluded_max=50))
     client = rig.client(node)

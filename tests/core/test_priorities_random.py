@@ -31,7 +31,7 @@ class Steps:
             ("READY_MAX", (3, 20, 10**6)),
             ("MOVED_LEAST", (1, 16, 4_096)),
             ("SCAN_COUNT", (2, 1_024)),
-            ("APART_MAX", (3, 16_384)),
+            ("APART_MAX", (1, 3, 4_096)),
             ("RUN_LEAST", (0, 8)),
         ):
             patch.setattr(looking if hasattr(looking, name) else priorities, name, random.choice(choices))
@@ -55,6 +55,8 @@ class Steps:
             operator = self.rig.client(self.hub)
             operator.manage("OPEN", "subscription", "one", queue="work", mode="copy", start="first")
         self.of_subscription: set[Client] = set()
+        self.sizes = random.random() < 0.5
+        """Whether some are too large for some consumers."""
         self.stored: set[int] = set()
         self.accepted: list[int] = []
         self.sent = 0
@@ -71,7 +73,8 @@ class Steps:
             if ttl is not None:
                 header = Header(durable=True, priority=header.priority, ttl=ttl)
             subject = Properties(subject="third" if number % 3 == 0 else "other")
-            client.send(link, str(number), header=header, properties=subject)
+            size = self.random.choice((1, 1, 900)) if self.sizes else 1
+            client.send(link, str(number).ljust(size), header=header, properties=subject)
             if ttl == 50:
                 self.expiring.add(number)
         self.sent = number + 1
@@ -89,7 +92,7 @@ class Steps:
             self.of_subscription.add(client)
             options["name"] = "one"
             source |= LASTING
-        if self.random.random() < 0.15:
+        if self.random.random() < (0.4 if self.sizes else 0.15):
             options["max_message_size"] = 600
         link = client.receiver("work", credit=self.random.choice((0, 1, 9)), source=source, **options)
         self.rig.settle()
@@ -109,6 +112,7 @@ class Steps:
 
     def step(self) -> None:
         random, act = self.random, self.random.random()
+        self.clients = [(client, link) for client, link in self.clients if not link.detached]
         if act < 0.25:
             self.send()
         elif act < 0.38 and len(self.clients) < 6:
@@ -138,9 +142,7 @@ class Steps:
             self.rig.settle()
 
     def dead(self) -> set[int]:
-        """Those whose delivery failed too often."""
-        if self.queue.deliveries_max is None:
-            return set()
+        """Those whose delivery failed too often, or that were too large for several consumers."""
         client = self.rig.client(self.hub)
         client.receiver("$dead-letters", source={"distribution_mode": Symbol("copy")})
         self.rig.settle()

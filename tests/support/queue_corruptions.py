@@ -194,25 +194,57 @@ def _(s: Any) -> None:
     s.chosen.shared.unfiltered.update(s.chosen.shared.consumers)
 
 
-@breaks("state: {}: hits, and those that are known", selecting)
+@breaks("state: {}: hits, and the lowest of them", selecting)
 def _(s: Any) -> None:
     (selection,) = s.chosen.shared.selections
-    selection.hits.append(1)
+    selection.hits.add(1)
+    selection.hits._heap.clear()
 
 
 @breaks("state: {}: hits that are apart", selecting)
 def _(s: Any) -> None:
     (selection,) = s.chosen.shared.selections
-    for known in (selection.hits.append, selection.waiting.add, selection.apart.add):
-        known(1)
+    selection.hits.add(1)
+    selection.apart.add(1, [], 5)
+
+
+@breaks("state: {}: what is apart, and its order", selecting)
+def _(s: Any) -> None:
+    (selection,) = s.chosen.shared.selections
+    selection.apart._kept += [2, 1]
+
+
+@breaks("state: {}: what is apart, and what is scanned later", selecting)
+def _(s: Any) -> None:
+    (selection,) = s.chosen.shared.selections
+    selection.apart.add(selection.position, [], 5)
+
+
+@breaks("state: {}: what is apart, and what is scanned later", selecting)
+def _(s: Any) -> None:
+    (selection,) = s.chosen.shared.selections
+    selection.apart.add(1, [], 5)
+    selection.apart.forgotten = 1
+
+
+@breaks("state: {}: something is apart for a consumer that is gone", selecting)
+def _(s: Any) -> None:
+    (selection,) = s.chosen.shared.selections
+    selection.apart.add(1, [object()], 5)
+
+
+@breaks("state: {}: {} is apart for none that can have it", selecting)
+def _(s: Any) -> None:
+    (selection,) = s.chosen.shared.selections
+    selection.position = s.chosen.visible
+    selection.apart.add(selection.position - 1, [], 5)
 
 
 @breaks("state: {}: selector {} passed over what matches", selecting)
 def _(s: Any) -> None:
     (selection,) = s.chosen.shared.selections
     selection.position = s.chosen.visible
-    selection.hits.clear()
-    selection.waiting.clear()
+    selection.hits.keep_all(())
 
 
 @breaks("state: {}: who is asked, and subscriptions", publishing)

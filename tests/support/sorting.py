@@ -55,6 +55,8 @@ class Watch:
             waits = {*cursor.requeued, *cursor.exclusions.aside}
             if (sequence < cursor.position and sequence not in waits) or queue.expired(value):
                 continue
+            if link.delivery_bytes(sequence, value) > link.bytes_max:
+                continue
             if not group.selector.matches(value) or not (cursor.selector is None or cursor.selector.matches(value)):
                 continue
             raise AssertionError(f"{places[-1]} was handed out while {place} was ready")

@@ -54,13 +54,13 @@ def _waits_and_forgotten(original: Function) -> Function:
 def _goes_before(original: Function) -> Function:
     """One of the second priority goes before a released message of the highest priority."""
 
-    def _highest(self: Any, group: Any) -> Any:
+    def _next(self: Any, group: Any, consumers: Any) -> Any:
         levels = [level for level in reversed(group.ready.levels) if level]
         if len(levels) > 1 and levels[0].came_back is not None and len(group.ready) > FEW:
-            return levels[1]
-        return original(self, group)
+            return levels[1], levels[1].first
+        return original(self, group, consumers)
 
-    return _highest
+    return _next
 
 
 def _group_forgotten(original: Function) -> Function:
@@ -142,8 +142,10 @@ POLICY_CANARIES: Final[tuple[Canary, ...]] = (
     Canary(
         name="second-before-first",
         sentence="A queue that sorts hands out a lower priority while a message of the highest that came back waits.",
-        target="broker.cursors.priorities:Priorities._highest",
-        signature="(self, group: holdfast.broker.cursors.ranked.Ranked) -> holdfast.broker.cursors.ready.Level | None",
+        target="broker.cursors.looking:Looking._next",
+        signature="(self, group: holdfast.broker.cursors.ranked.Ranked, "
+        "consumers: list[holdfast.broker.cursors.entry_consumer.EntryConsumer]) -> "
+        "tuple[holdfast.broker.cursors.ready.Level, int | None] | None",
         broken=_goes_before,
         expected="was handed out while",
     ),

@@ -348,7 +348,7 @@ QUEUE_CANARIES = (
     Canary(
         name="freed-and-forgotten",
         sentence="Of several messages that are given back at once a selector is told only of the first.",
-        target="broker.cursors.selections:Selections.freed",
+        target="broker.cursors.matches:Matches.freed",
         signature="(self, sequences: collections.abc.Iterable[int]) -> None",
         broken=_freed_and_forgotten,
         expected="passed over what matches",

@@ -65,7 +65,7 @@ KNOBS: Final[dict[str, tuple[int, ...]]] = {
     "holdfast_lab.sim.node:CHECK_EVERY": (7, 40),
     "holdfast_lab.sim.reads:BYTES_A_TURN": (1_000, 10_000),
     "engine.reads:LIGHT_BYTES": (64, 600),
-    "broker.cursors.selections:HITS_MAX": (1, 3, 20),
+    "broker.cursors.matches:HITS_MAX": (1, 3, 20),
     "broker.cursors.selections:READ_COUNT": (1, 7),
     "broker.cursors.selections:SCAN_BYTES": (1, 2_000),
     "broker.cursors.selections:WATERMARK_AHEAD": (1, 8),

@@ -8,11 +8,11 @@ later.
 from typing import Final
 
 from holdfast.broker.cursors import halting
-from holdfast.broker.cursors.entry_consumer import EntrySelector
+from holdfast.broker.cursors.entry_consumer import EntryConsumer, EntrySelector
 from holdfast.broker.cursors.holdings import Holdings
 from holdfast.broker.cursors.ranked import EVERYTHING, Ranked
 from holdfast.broker.cursors.ready import BACK_BYTES, Level, Ready, level_of
-from holdfast.broker.cursors.sharing import Sharing
+from holdfast.broker.cursors.sharing import MATCHES_PER_ENTRY, Sharing
 from holdfast.broker.entries.read_ahead import READ_BYTES
 
 READY_MAX: Final = 8 * 1024 * 1024
@@ -20,6 +20,15 @@ READY_MAX: Final = 8 * 1024 * 1024
 
 READY_MIN: Final = 4_096
 """The same where the node's memory for it is used up."""
+
+APART_MAX: Final = 4_096
+"""Entries of one group and priority that are apart; beyond that the youngest are scanned again when they are wanted."""
+
+APART_MIN: Final = 64
+"""The same where the node's memory for them is used up."""
+
+FILLING_MAX: Final = 256
+"""Acquired entries up to which a subscription that has finished too much out of order still gets the oldest ones."""
 
 MOVED_LEAST: Final = 4_096
 """Sequences by which the cursor's position moves at once, at least."""
@@ -63,7 +72,6 @@ class Looking(Sharing[Ranked]):
     def start_anew(self) -> None:
         self._back.clear()
         for group in self._by_text.values():
-            group.clear_apart()
             group.ready = Ready()
             group.position = min(self._first(), self._cursor.position)
         self._count()
@@ -95,8 +103,12 @@ class Looking(Sharing[Ranked]):
         cursor, group = self._cursor, self._by_text.get(EVERYTHING.text)
         if group is None or group.position - cursor.position < MOVED_LEAST:
             return
-        levels = [*group.ready.levels, *group.apart.levels]
-        lowest = [place for level in levels for place in (level.first, level.behind) if place is not None]
+        lowest = [
+            place
+            for level in group.ready.levels
+            for place in (level.first, level.behind, level.apart.first, level.apart.forgotten)
+            if place is not None
+        ]
         position = min([*lowest, *self._back, group.position])
         if position - cursor.position >= MOVED_LEAST:
             cursor.move_to(position)
@@ -225,6 +237,7 @@ class Looking(Sharing[Ranked]):
             sequence
             for sequence, value in self._free_of(found)
             if level_of(value) == wanted
+            and sequence not in level.apart
             and group.selector.matches(value)
             and (subscribed is None or subscribed.matches(value))
         ]
@@ -233,12 +246,76 @@ class Looking(Sharing[Ranked]):
             level.extend(mine)
         self._pay(max(1, -(-len(found) // SCANNED_PER_ENTRY)), _size(found))
 
+    # ------------------------------------------------------------------------------------------------ next
+
+    def _next(self, group: Ranked, consumers: list[EntryConsumer]) -> tuple[Level, int | None] | None:
+        """What is next for one of these consumers: its level and its sequence, or a level and None if that must be
+        scanned first. None if there is nothing, or if that is not known."""
+        cursor = self._cursor
+        if halting.is_halted(cursor):
+            return self._next_while_halted(group, consumers)
+        if group.position < cursor.queue.visible:
+            return None
+        for level in reversed(group.ready.levels):
+            if level or level.behind is not None or level.apart.is_awaited:
+                sequence = level.first_for(consumers)
+                if sequence is not None or level.behind is not None:
+                    return level, sequence
+        return None
+
+    def _next_while_halted(self, group: Ranked, consumers: list[EntryConsumer]) -> tuple[Level, int | None] | None:
+        """As `_next`: the highest of the requeued entries and of what is apart, or, for a subscription that has
+        finished too much out of order, the oldest entry, so that this becomes less."""
+        cursor = self._cursor
+        firsts = [(level, level.first_for(consumers)) for level in reversed(group.ready.levels)]
+        if cursor.tracked and not halting.outstanding_room(cursor):
+            unknown = next(
+                (level for level, first in reversed(firsts) if first is None and level.behind is not None), None
+            )
+            if unknown is not None:
+                return unknown, None
+            known = {first: level for level, first in firsts if first is not None}
+            if not known or len(cursor.acquired) >= FILLING_MAX:
+                return None
+            oldest = min(known)
+            return known[oldest], oldest
+        for level, first in firsts:
+            if first is not None and first in cursor.counts:
+                return level, first
+            back = [place for place in (level.came_back, level.apart.first_for(consumers)) if place is not None]
+            if back:
+                return level, min(back)
+        return None
+
+    def _scan_forgotten(self, group: Ranked, consumers: list[EntryConsumer]) -> None:
+        """What was forgotten of what is apart is to be scanned again for those of the consumers that may have it."""
+        for level in group.ready.levels:
+            forgotten = level.apart.again_for(consumers)
+            if forgotten is not None:
+                level.forget_from(forgotten)
+
+    # ------------------------------------------------------------------------------------------------ apart
+
+    @property
+    def apart_max(self) -> int:
+        """Entries that may be apart now, of each group and priority."""
+        return APART_MAX if self._cursor.queue.withheld.aside.room else APART_MIN
+
+    def _set_apart(self, group: Ranked, level: Level, sequence: int, value: bytes, asked: list[EntryConsumer]) -> None:
+        """None of the consumers that were asked can have the entry: it waits for the others."""
+        if sequence in level.apart:
+            level.apart.refuse(asked, sequence)
+        else:
+            others = list(self._takers(group.consumers, sequence, value))
+            self._pay(len(group.consumers) // MATCHES_PER_ENTRY, 0)
+            level.set_apart(sequence, others, self.apart_max)
+
     # ------------------------------------------------------------------------------------------------ counted
 
     def _count(self) -> None:
         withheld = self._cursor.queue.withheld
         groups = self._by_text.values()
-        held = BACK_BYTES * len(self._back) + sum(group.apart.size for group in groups)
+        held = BACK_BYTES * len(self._back) + sum(group.ready.apart_size for group in groups)
         withheld.aside.recount(self.counted, held)
         self.counted = held
         index = sum(group.ready.size for group in groups)

@@ -5,6 +5,7 @@ Rules of this file: nothing is handed out before all visible entries were scanne
 are noticed when it is their turn.
 """
 
+from sys import maxsize
 from typing import Final
 
 from holdfast.broker.cursors import halting
@@ -12,7 +13,7 @@ from holdfast.broker.cursors.entry_consumer import BESIDE_BYTES, EntryConsumer, 
 from holdfast.broker.cursors.holdings import Holdings
 from holdfast.broker.cursors.looking import SCAN_COUNT, Looking
 from holdfast.broker.cursors.ranked import EVERYTHING, Ranked
-from holdfast.broker.cursors.ready import LEVELS, Level, level_of
+from holdfast.broker.cursors.ready import LEVELS, level_of
 from holdfast.broker.cursors.runs import RUN_COUNT, RUN_LEAST, RUN_PER_ENTRY, SHARE_MAX
 from holdfast.broker.cursors.selection import FreeEntries
 from holdfast.broker.cursors.sharing import SCAN_BYTES
@@ -22,14 +23,8 @@ from holdfast.broker.entries import packed
 from holdfast.broker.entries.read_ahead import READ_BYTES
 from holdfast.broker.entries.work import RETIRES_MAX
 
-APART_MAX: Final = 16_384
-"""Entries of one group that its consumers with credit cannot have; at the bound it is offered no more."""
-
 MARKS_MAX: Final = 256
 """Entries that are marked as shown at once, where that is stored for each."""
-
-FILLING_MAX: Final = 256
-"""Acquired entries up to which a subscription that has finished too much out of order still gets the oldest ones."""
 
 
 class Priorities(Looking):
@@ -49,23 +44,21 @@ class Priorities(Looking):
         group = self._group(selector or EVERYTHING, shows=shows)
         group.consumers[consumer] = None
         self._of[consumer] = group
-
-    def leave(self, consumer: EntryConsumer) -> None:
-        self._of[consumer].apart_for.discard(consumer)
-        super().leave(consumer)
+        group.ask_again([consumer])
 
     def _stays(self, group: Ranked) -> bool:
         return group.stays
 
     def look_again_at_passed(self) -> None:
         for group in self._by_text.values():
-            self._back |= group.clear_apart()
+            group.ask_again(list(group.consumers))
 
     def set_apart(self, sequence: int) -> None:
         value = self._cursor.queue.value(sequence)
         if value is not None:
             for group in self._by_text.values():
-                group.set_apart(sequence, value, list(group.consumers))
+                if sequence < group.position and group.selector.matches(value):
+                    group.ready.levels[level_of(value)].set_apart(sequence, [], self.apart_max)
 
     # ------------------------------------------------------------------------------------------------ asked
 
@@ -76,8 +69,7 @@ class Priorities(Looking):
             group.consumers
             and (
                 group.position < visible
-                or len(group.apart)
-                or any(level or level.behind is not None for level in group.ready.levels)
+                or any(level or level.behind is not None or level.apart.is_awaited for level in group.ready.levels)
             )
             for group in self._by_text.values()
         )
@@ -86,28 +78,32 @@ class Priorities(Looking):
         if self._back:
             return True
         group = self._of[consumer]
-        if len(group.apart) and consumer not in group.apart_for:
+        if group.position < self._cursor.queue.visible and not halting.is_halted(self._cursor):
             return True
-        if len(group.apart) >= APART_MAX:
+        if any(level.apart.again_for((consumer,)) is not None for level in group.ready.levels):
+            return True  # the next pump begins to look for it
+        found = self._next(group, [consumer])
+        if found is None:
             return False
-        if halting.is_halted(self._cursor):
-            return self._lacking(group) is not None or self._while_halted(group) is not None
-        if group.position < self._cursor.queue.visible:
-            return True
-        level = self._highest(group)
-        if level is None or (first := level.first) is None:
-            return level is not None  # it is to be looked for
-        return watermarks or self._may_have(group, first)
+        _, sequence = found
+        return sequence is None or watermarks or self._may_have(group, sequence)
 
     def passed_over(self, group: Ranked, free: dict[int, bytes]) -> list[int]:
-        known = {*group.apart.all(), *group.ready.all(), *self._back}
-        behind = [level.behind for level in group.ready.levels]
+        known = {
+            *group.ready.all(),
+            *(sequence for level in group.ready.levels for sequence in level.apart),
+            *self._back,
+        }
+        forgotten = [
+            min([place for place in (level.behind, level.apart.forgotten) if place is not None], default=maxsize)
+            for level in group.ready.levels
+        ]
         return [
             sequence
             for sequence, value in free.items()
             if sequence < group.position
             and sequence not in known
-            and not ((forgotten := behind[level_of(value)]) is not None and sequence >= forgotten)
+            and sequence < forgotten[level_of(value)]
             and group.selector.matches(value)
             and (self._cursor.selector is None or self._cursor.selector.matches(value))
         ]
@@ -133,18 +129,15 @@ class Priorities(Looking):
             self._look_at_freed()
             self._scan([group])
             while not self._is_over and not self._back and group.position >= self._cursor.queue.visible:
-                ready, apart = group.ready.levels, group.apart.levels
-                levels = range(min(unstored + 1, LEVELS))
-                level = next((item for item in levels if ready[item] or ready[item].behind or apart[item]), None)
+                levels = group.ready.levels[: min(unstored + 1, LEVELS)]
+                level = next((item for item in levels if item or item.behind is not None or item.apart), None)
                 if level is None:
                     return None
-                firsts = [first for item in (ready[level], apart[level]) if (first := item.first) is not None]
-                if not firsts:
-                    self._refill(group, ready[level])
+                sequence = level.first_of_all()
+                if sequence is None:
+                    self._refill(group, level)
                     continue
-                sequence = min(firsts)
-                ready[level].remove(sequence)
-                apart[level].remove(sequence)
+                level.remove(sequence)
                 value = self._value(sequence)
                 self._pay(1, 0 if value is None else len(value))
                 if value is not None:
@@ -170,7 +163,6 @@ class Priorities(Looking):
         given = 0
         try:
             self._follow()
-            self._offer_apart()
             self._look_at_freed()
             self._scan([group for group in self._by_text.values() if group.wanting()])
             while not self._is_over and not self._back:
@@ -206,13 +198,13 @@ class Priorities(Looking):
         """Requests that it is stored that the next entries are shown."""
         cursor = self._cursor
         for group in self._by_text.values():
-            level = self._highest(group)
-            first = None if level is None else level.first
-            if first is None or self._may_have(group, first):
+            wanting = group.wanting()
+            found = self._next(group, wanting)
+            if found is None or found[1] is None or self._may_have(group, found[1]):
                 continue
             wanted = group.wanted()
             if wanted and cursor.is_counted:
-                sequences = group.ready.peek(min(wanted, MARKS_MAX)) if group.shows else []
+                sequences = [found[1], *group.ready.peek(min(wanted, MARKS_MAX))] if group.shows else []
                 cursor.mark_shown([sequence for sequence in sequences if self._value(sequence) is not None])
             elif wanted:
                 cursor.ask_watermark(group.position + max(WATERMARK_AHEAD, wanted))
@@ -224,46 +216,12 @@ class Priorities(Looking):
         if queue.cache and cached.held > cached.held_max - cached.held_max // 4:
             queue.uncache_each(list(queue.cache)[: 1 + len(queue.cache) // 4])
 
-    def _offer_apart(self) -> None:
-        """What is apart is looked at again for a consumer that was not asked."""
-        for group in self._by_text.values():
-            if len(group.apart) and not group.apart_for.issuperset(group.wanting()):
-                self._back |= group.clear_apart()
-
     # ------------------------------------------------------------------------------------------------ handed out
-
-    def _highest(self, group: Ranked) -> Level | None:
-        """The level that is next, where that is known; it may be one that is to be looked for again."""
-        if group.position < self._cursor.queue.visible:
-            return None
-        return next((level for level in reversed(group.ready.levels) if level or level.behind is not None), None)
-
-    def _lacking(self, group: Ranked) -> Level | None:
-        """A level that must be scanned before the oldest entry is known, if the oldest goes first."""
-        cursor = self._cursor
-        if not cursor.tracked or halting.outstanding_room(cursor):
-            return None
-        return next((level for level in group.ready.levels if not level and level.behind is not None), None)
-
-    def _while_halted(self, group: Ranked) -> int | None:
-        """Hands out entries although the cursor is halted: the highest of the requeued entries, or, for a subscription
-        that has finished too much out of order, the oldest entries, so that this becomes less."""
-        cursor = self._cursor
-        if cursor.tracked and not halting.outstanding_room(cursor):
-            firsts = [first for level in group.ready.levels if (first := level.first) is not None]
-            return min(firsts, default=None) if len(cursor.acquired) < FILLING_MAX else None
-        for level in reversed(group.ready.levels):
-            first = level.first
-            if first is not None and first in cursor.counts:
-                return first
-            if level.came_back is not None:
-                return level.came_back
-        return None
 
     def _offer(self, group: Ranked) -> int:
         """Hands something to the consumer of the group that is next; how many."""
         wanting = group.wanting()
-        if not wanting or self._is_over or len(group.apart) >= APART_MAX:
+        if not wanting or self._is_over:
             return 0
         return self._run(group, wanting) or self._one(group, wanting)
 
@@ -272,40 +230,32 @@ class Priorities(Looking):
         assert self._free is not None
         cursor, queue = self._cursor, self._cursor.queue
         while not self._is_over and len(queue.work.batch.retires) < RETIRES_MAX:
-            if halting.is_halted(cursor):
-                lacking = self._lacking(group)
-                if lacking is not None:
-                    self._refill(group, lacking)
-                    continue
-                sequence = self._while_halted(group)
-                level = next((item for item in group.ready.levels if sequence in (item.first, item.came_back)), None)
-                if sequence is None or level is None:
-                    return 0
-            else:
-                level = self._highest(group)
-                if level is not None and not level:
-                    self._refill(group, level)
-                    continue
-                sequence = None if level is None else level.first
-                if sequence is None or level is None:
-                    return 0
+            self._scan_forgotten(group, wanting)
+            found = self._next(group, wanting)
+            if found is None:
+                return 0
+            level, sequence = found
+            if sequence is None:
+                self._refill(group, level)
+                continue
             value = self._value(sequence)
             if value is not None and not self._may_have(group, sequence):
                 return 0
-            level.remove(sequence)
             self._pay(1, 0 if value is None else len(value))
             if value is None:
+                level.remove(sequence)
                 continue
             if queue.expired(value):
+                level.remove(sequence)
                 self._free.leave(sequence)
                 cursor.drop_expired(sequence, value)
                 continue
-            consumer = self._choose(wanting, sequence, value)
+            asked = level.asked(wanting, sequence)
+            consumer = self._choose(asked, sequence, value)
             if consumer is None:
-                group.set_apart(sequence, value, wanting)
-                if len(group.apart) >= APART_MAX:
-                    return 0
+                self._set_apart(group, level, sequence, value, asked)
                 continue
+            level.remove(sequence)
             self._hand(group, consumer, sequence, value)
             return 1
         queue.touch()
@@ -318,6 +268,8 @@ class Priorities(Looking):
         if cursor.is_counted or not queue.config.durable or halting.is_halted(cursor):
             return 0
         if (consumer.excluded and cursor.exclusions.live) or group.position < queue.visible:
+            return 0
+        if group.has_apart_for(wanting):
             return 0
         alone = len(wanting) == 1
         most = min(self._run_max if alone else min(self._run_max, SHARE_MAX, len(group.ready) // len(wanting)),

@@ -1,12 +1,13 @@
 """The ready entries of a queue that sorts, for consumers with equal selectors (docs/adr/0072).
 
-Rules of this file: ready entries are known by level and sequence; entries that consumers could not have are kept apart.
+Rules of this file: ready entries are known by level and sequence; so is what consumers could not have.
 """
 
 from typing import Final
 
+from holdfast.broker.cursors.apart import Apart
 from holdfast.broker.cursors.entry_consumer import EntryConsumer, EntrySelector
-from holdfast.broker.cursors.ready import Ready, level_of
+from holdfast.broker.cursors.ready import Ready
 from holdfast.broker.cursors.selection import Group
 
 
@@ -25,32 +26,38 @@ EVERYTHING: Final = Everything()
 
 
 class Ranked(Group):
-    """What is `ready` for consumers with equal selectors: all that matches and is free, below `position`."""
+    """What is `ready` for consumers with equal selectors, or apart: all that matches and is free, below `position`."""
 
-    __slots__ = ("apart", "apart_for", "ready", "stays")
+    __slots__ = ("ready", "stays")
 
     def __init__(self, selector: EntrySelector, position: int, *, shows: bool) -> None:
         super().__init__(selector, position, shows=shows)
         self.ready = Ready()
-        self.apart = Ready()
-        """Entries that no consumer with credit could have; they are no longer ready."""
-        self.apart_for: set[EntryConsumer] = set()
-        """Consumers that can have none of them."""
         self.stays = False
         """Whether it is kept without consumers."""
 
     def forget(self, sequence: int) -> None:
-        if self.selector is not EVERYTHING:
-            for level in (*self.ready.levels, *self.apart.levels):
-                level.discard(sequence)
+        for level in self.ready.levels:
+            level.discard(sequence)
 
-    def set_apart(self, sequence: int, value: bytes, consumers: list[EntryConsumer]) -> None:
-        """None of these can have the entry."""
-        self.apart_for = self.apart_for.intersection(consumers) if len(self.apart) else set(consumers)
-        self.apart.levels[level_of(value)].give_back(sequence)
+    @property
+    def all_apart(self) -> list[Apart]:
+        return [level.apart for level in self.ready.levels]
 
-    def clear_apart(self) -> set[int]:
-        """Returns, and forgets, the entries that consumers could not have."""
-        apart, self.apart = self.apart, Ready()
-        self.apart_for.clear()
-        return apart.all()
+    def left(self, consumer: EntryConsumer) -> None:
+        for level in self.ready.levels:
+            level.apart.leave(consumer)
+
+    def ask_again(self, consumers: list[EntryConsumer]) -> None:
+        """These consumers may have what others could not have."""
+        for level in self.ready.levels:
+            level.apart.ask_again(consumers)
+
+    def has_apart_for(self, consumers: list[EntryConsumer]) -> bool:
+        """Whether one of the consumers may have something that is kept apart, or that is to be scanned again for
+        it."""
+        return any(
+            level.apart.first_for(consumers) is not None or level.apart.again_for(consumers) is not None
+            for level in self.ready.levels
+            if level.apart.is_awaited
+        )

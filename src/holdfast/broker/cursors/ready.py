@@ -8,8 +8,11 @@ kept from which the level must be scanned again.
 from array import array
 from bisect import bisect_left
 from collections import deque
+from collections.abc import Iterable
 from typing import Final
 
+from holdfast.broker.cursors.apart import APART_BYTES, Apart
+from holdfast.broker.cursors.entry_consumer import EntryConsumer
 from holdfast.broker.cursors.sequence_heap import SequenceHeap
 
 LEVELS: Final = 10
@@ -34,9 +37,10 @@ def level_of(value: bytes) -> int:
 
 
 class Level:
-    """Sequences of one priority. Those in the order of arrival are offsets in blocks; requeued ones are a heap."""
+    """Sequences of one priority. Those in the order of arrival are offsets in blocks; requeued ones are a heap. What is
+    `apart` is not ready."""
 
-    __slots__ = ("_at", "_back", "_blocks", "_in_order", "behind")
+    __slots__ = ("_at", "_back", "_blocks", "_in_order", "apart", "behind")
 
     def __init__(self) -> None:
         self._blocks: deque[tuple[int, array[int]]] = deque()
@@ -45,6 +49,8 @@ class Level:
         """How many of the first block were removed."""
         self._in_order = 0
         self._back = SequenceHeap()
+        self.apart = Apart()
+        """Entries that consumers could not have."""
         self.behind: int | None = None
         """From here on this level must be scanned again. None: all is known."""
 
@@ -76,6 +82,33 @@ class Level:
         back = self._back.first
         return back if first is None or (back is not None and back < first) else first
 
+    def first_for(self, consumers: Iterable[EntryConsumer]) -> int | None:
+        """The lowest that is ready, or of what is apart what one of the consumers may have, if that is lower. None if
+        there is none, or if the level must be scanned before that is known."""
+        first = self.first
+        apart = self.apart.first_for(consumers) if self.apart.is_awaited else None
+        if apart is not None and (apart < first if first is not None else self.behind is None or apart < self.behind):
+            return apart
+        return first
+
+    def first_of_all(self) -> int | None:
+        """The lowest of all that is ready or apart. None if there is none, or if the level must be scanned before that
+        is known."""
+        first = min([first for first in (self.first, self.apart.first) if first is not None], default=None)
+        forgotten = self.apart.forgotten
+        if forgotten is not None and (first is None or first > forgotten):
+            self.forget_from(forgotten)
+        return None if first is None or (self.behind is not None and first >= self.behind) else first
+
+    def asked(self, consumers: list[EntryConsumer], sequence: int) -> list[EntryConsumer]:
+        """Those of the consumers that may have this one, which is ready or apart."""
+        return self.apart.asked(consumers, sequence) if sequence in self.apart else consumers
+
+    def set_apart(self, sequence: int, consumers: list[EntryConsumer], most: int) -> None:
+        """Only these consumers can have `first` or `came_back`, and none of them wants it now. As `Apart.add`."""
+        self.remove(sequence)
+        self.apart.add(sequence, consumers, most)
+
     def extend(self, sequences: list[int]) -> None:
         """These, ascending and behind all that came in order."""
         self._in_order += len(sequences)
@@ -93,7 +126,7 @@ class Level:
 
     def give_back(self, sequence: int) -> None:
         """It is ready again; from `behind` on it is found by the next scan."""
-        if self.behind is None or sequence < self.behind:
+        if (self.behind is None or sequence < self.behind) and sequence not in self.apart:
             self._back.add(sequence)
 
     def peek(self, count: int) -> list[int]:
@@ -116,8 +149,9 @@ class Level:
             self._at -= len(self._blocks.popleft()[1])
 
     def remove(self, sequence: int) -> None:
-        """Removes `first` or `came_back`, also if it is here twice."""
+        """Removes `first`, `came_back`, or one that is apart, also if it is here twice."""
         self._back.discard(sequence)
+        self.apart.discard(sequence)
         if self._blocks:
             number, offsets = self._blocks[0]
             if (number << BLOCK_BITS) + offsets[self._at] == sequence:
@@ -126,6 +160,7 @@ class Level:
     def discard(self, sequence: int) -> None:
         """Removes it wherever it is."""
         self._back.discard(sequence)
+        self.apart.discard(sequence)
         for place, (number, offsets) in enumerate(self._blocks):
             if number == sequence >> BLOCK_BITS:
                 first = 0 if place else self._at
@@ -161,12 +196,13 @@ class Level:
         self.behind = behind
         self._back.keep_below(behind)
 
-    def cut_at(self, position: int) -> None:
-        """Forgets everything from `position` on; the caller must scan it again."""
+    def forget_from(self, position: int) -> None:
+        """Forgets everything from `position` on, what is apart too: it must be scanned again."""
         known = self.behind
         self.cut(self._count_below(position))
-        self.behind = None if known is None or known >= position else known
+        self.behind = position if known is None else min(known, position)
         self._back.keep_below(position)
+        self.apart.rewind(position)
 
     def drop_below(self, position: int) -> None:
         """Removes everything below `position`."""
@@ -210,6 +246,11 @@ class Ready:
         """Bytes of memory, about."""
         return sum([level.size for level in self.levels])
 
+    @property
+    def apart_size(self) -> int:
+        """The same of what is apart."""
+        return APART_BYTES * sum([len(level.apart) for level in self.levels])
+
     def extend(self, found: list[tuple[int, bytes]]) -> None:
         """Entries, ascending and behind all that are here."""
         by_level: list[list[int]] = [[] for _ in range(LEVELS)]
@@ -250,11 +291,6 @@ class Ready:
                 level.cut(level.in_order // 2)
                 return True
         return False
-
-    def rewind(self, position: int) -> None:
-        """Everything from `position` on must be scanned again."""
-        for level in self.levels:
-            level.cut_at(position)
 
     def drop_below(self, position: int) -> None:
         """Removes everything below `position`."""

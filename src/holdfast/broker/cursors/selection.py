@@ -4,10 +4,17 @@ Rules of this file: entries are known by their sequences; an entry is only read 
 """
 
 from abc import ABC, abstractmethod
-from heapq import heapify, heappop, heappush
+from collections.abc import Iterable
+from heapq import heapify
+from typing import Final
 
+from holdfast.broker.cursors.apart import APART_BYTES, Apart
 from holdfast.broker.cursors.entry_consumer import EntryConsumer, EntrySelector
 from holdfast.broker.cursors.holdings import Holdings
+from holdfast.broker.cursors.sequence_heap import SequenceHeap
+
+HIT_BYTES: Final = 160
+"""What an entry that matches and waits takes of memory, about."""
 
 
 class Group(ABC):
@@ -26,6 +33,15 @@ class Group(ABC):
     def forget(self, sequence: int) -> None:
         """The entry, which was matched, is to be matched again once it is free."""
 
+    @property
+    @abstractmethod
+    def all_apart(self) -> list[Apart]:
+        """What its consumers could not have, for the invariants."""
+
+    @abstractmethod
+    def left(self, consumer: EntryConsumer) -> None:
+        """The consumer is no longer one of `consumers`."""
+
     def wanting(self) -> list[EntryConsumer]:
         """The consumers that accept entries now."""
         return [consumer for consumer in self.consumers if consumer.wants() > 0]
@@ -36,66 +52,69 @@ class Group(ABC):
 
 
 class Selection(Group):
-    """Free entries below `position` that match are in the heap `hits` or in `apart`, except those from `passed_over` on
-    that none of the consumers can have."""
+    """Free entries below `position` that match are `hits` or `apart`, except those from `passed_over` on that none of
+    the consumers can have, and those that `apart` has forgotten."""
 
-    __slots__ = ("apart", "apart_for", "hits", "passed_over", "waiting")
+    __slots__ = ("apart", "hits", "passed_over")
 
     def __init__(self, selector: EntrySelector, position: int, *, shows: bool) -> None:
         super().__init__(selector, position, shows=shows)
-        self.hits: list[int] = []
-        self.apart: set[int] = set()
-        """Entries that no consumer with credit could have, and others can; they are no longer in `hits`."""
-        self.apart_for: set[EntryConsumer] = set()
-        """Consumers that can have none of these."""
-        self.waiting: set[int] = set()
-        """What is in `hits` or in `apart`."""
+        self.hits = SequenceHeap()
+        """Entries that wait for credit, or until it is on disk that they are shown."""
+        self.apart = Apart()
         self.passed_over: int | None = None
+
+    def __contains__(self, sequence: int) -> bool:
+        """Whether the entry is a hit or apart."""
+        return sequence in self.hits or sequence in self.apart
+
+    @property
+    def size(self) -> int:
+        """Bytes of memory, about."""
+        return HIT_BYTES * len(self.hits) + APART_BYTES * len(self.apart)
 
     def add(self, sequence: int) -> None:
         """The entry, which lies below the position, matches and is free."""
-        if sequence not in self.waiting or sequence in self.apart:
-            self.apart.discard(sequence)
-            heappush(self.hits, sequence)
-            self.waiting.add(sequence)
+        if sequence not in self.apart:
+            self.hits.add(sequence)
 
     def forget(self, sequence: int) -> None:
-        if sequence in self.waiting:
-            self.waiting.discard(sequence)
-            self.apart.discard(sequence)
-            self.hits = [hit for hit in self.hits if hit != sequence]
-            heapify(self.hits)
+        self.hits.discard(sequence)
+        self.apart.discard(sequence)
 
-    def pop(self) -> None:
-        """Removes the lowest hit."""
-        self.waiting.discard(heappop(self.hits))
+    @property
+    def all_apart(self) -> list[Apart]:
+        return [self.apart]
 
-    def pop_apart(self, consumers: list[EntryConsumer]) -> None:
-        """Sets the lowest hit apart, because none of these consumers can have it."""
-        self.apart_for = self.apart_for.intersection(consumers) if self.apart else set(consumers)
-        self.apart.add(heappop(self.hits))
+    def left(self, consumer: EntryConsumer) -> None:
+        self.apart.leave(consumer)
 
-    def rejoin_apart(self) -> None:
-        """Entries that were set apart are hits again."""
-        if self.apart:
-            self.hits += self.apart
-            heapify(self.hits)
-            self.apart.clear()
-        self.apart_for.clear()
+    def first_for(self, consumers: Iterable[EntryConsumer]) -> int | None:
+        """The lowest hit, or of what is apart what one of the consumers may have, if that is lower."""
+        first, apart = self.hits.first, self.apart.first_for(consumers)
+        return apart if first is None or (apart is not None and apart < first) else first
+
+    def asked(self, consumers: list[EntryConsumer], sequence: int) -> list[EntryConsumer]:
+        """Those of the consumers that may have the entry, which is a hit or apart."""
+        return consumers if sequence in self.hits else self.apart.asked(consumers, sequence)
+
+    def set_apart(self, sequence: int, consumers: list[EntryConsumer], most: int) -> None:
+        """Only these consumers can have the entry, and none of them wants it now. As `Apart.add`."""
+        self.hits.discard(sequence)
+        self.apart.add(sequence, consumers, most)
 
     def rewind(self, position: int) -> None:
         """Entries from `position` on must be matched again."""
         if position < self.position:
             self.position = position
-            self.hits = [sequence for sequence in self.hits if sequence < position]
-            heapify(self.hits)
-            self.apart = {sequence for sequence in self.apart if sequence < position}
-            self.waiting = self.apart.union(self.hits)
+            self.hits.keep_below(position)
+            self.apart.rewind(position)
         if self.passed_over is not None and self.passed_over >= position:
             self.passed_over = None
 
     def pass_over(self, sequence: int) -> None:
         """The entry matches, and none of the consumers can have it."""
+        self.hits.discard(sequence)
         self.passed_over = sequence if self.passed_over is None else min(self.passed_over, sequence)
 
 

@@ -7,100 +7,32 @@ entry is free if no consumer holds it and it is not leaving; selections are noti
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable
 from heapq import nsmallest
 from operator import itemgetter
 from typing import Final
 
 from holdfast.broker.cursors import halting
-from holdfast.broker.cursors.entry_consumer import BESIDE_BYTES, EntryConsumer, EntrySelector
-from holdfast.broker.cursors.holdings import Holdings
+from holdfast.broker.cursors.entry_consumer import BESIDE_BYTES, EntryConsumer
+from holdfast.broker.cursors.matches import Matches
 from holdfast.broker.cursors.runs import RUN_COUNT, RUN_LEAST, RUN_PER_ENTRY, SHARE_MAX
 from holdfast.broker.cursors.selection import FreeEntries, Selection
-from holdfast.broker.cursors.sharing import MATCHES_PER_ENTRY, SCAN_BYTES, Sharing
+from holdfast.broker.cursors.sharing import MATCHES_PER_ENTRY, SCAN_BYTES
 from holdfast.broker.cursors.shown import WATERMARK_AHEAD
 from holdfast.broker.entries import entry, packed
 from holdfast.broker.entries.read_ahead import READ_BYTES, READ_COUNT
 
-HITS_MAX: Final = 4_096
-"""Entries of one selection that match and wait for credit; at the bound it scans no further."""
-
-HITS_MIN: Final = 64
-"""The same where the node's memory for them is used up."""
-
 BEYOND_MAX: Final = 256
 """Hits beyond the stored watermark after which a selection waits for a new one."""
-
-HIT_BYTES: Final = 160
-"""What such an entry takes of memory, about."""
 
 BEYOND_EACH: Final = 16
 """Hits beyond the stored watermark are collected while so many entries there were looked at for each: where more match,
 what one watermark covers is enough, and entries that wait for it are read again."""
 
 
-class Selections(Sharing[Selection]):
+class Selections(Matches):
     """All consumers of a cursor that have selectors."""
 
-    __slots__ = ("_asked_back", "_looked")
-
-    def __init__(self, cursor: Holdings) -> None:
-        super().__init__(cursor)
-        self._looked: set[EntryConsumer] = set()
-        """Consumers that can have nothing of what their selection has looked at."""
-        self._asked_back: tuple[int, set[Selection]] | None = None
-        """One of `_back` that the last pump could not ask all selections about, and those that it has asked."""
-
-    # ------------------------------------------------------------------------------------------------ consumers
-
-    @property
-    def hits_max(self) -> int:
-        """Hits that each selection may have now."""
-        return HITS_MAX if self._cursor.queue.withheld.aside.room else HITS_MIN
-
-    def join(self, consumer: EntryConsumer, selector: EntrySelector | None, *, shows: bool = True) -> None:
-        """As `Sharing.join`; those without a selector are elsewhere."""
-        assert selector is not None
-        selection = self._by_text.get(selector.text)
-        if selection is None:
-            selection = self._by_text[selector.text] = Selection(selector, self._first(), shows=shows)
-        selection.consumers[consumer] = None
-        self._of[consumer] = selection
-        if selection.passed_over is not None:
-            self._rewind(selection, selection.passed_over)
-
-    def leave(self, consumer: EntryConsumer) -> None:
-        self._looked.discard(consumer)
-        super().leave(consumer)
-
-    def look_again_at_passed(self) -> None:
-        for selection in self._by_text.values():
-            selection.rejoin_apart()
-            if selection.passed_over is not None:
-                self._rewind(selection, selection.passed_over)
-
-    def _rewind(self, selection: Selection, position: int) -> None:
-        selection.rewind(position)
-        self._looked.difference_update(selection.consumers)
-
-    def start_anew(self) -> None:
-        self._back.clear()
-        self._asked_back = None
-        self._looked.clear()
-        for selection in self._by_text.values():
-            selection.passed_over = None
-            selection.rejoin_apart()
-            selection.rewind(min(self._first(), self._cursor.position))
-        self._count()
-
-    def freed(self, sequences: Iterable[int]) -> None:
-        if self._asked_back is not None:
-            sequences = list(sequences)
-            if self._asked_back[0] in sequences:
-                self._asked_back = None
-        super().freed(sequences)
-        if self._back:
-            self._looked.clear()
+    __slots__ = ()
 
     # ------------------------------------------------------------------------------------------------ asked
 
@@ -108,7 +40,10 @@ class Selections(Sharing[Selection]):
     def has_ahead(self) -> bool:
         visible = self._cursor.queue.visible
         return bool(self._back) or any(
-            selection.position < visible or selection.hits or not self._looked.issuperset(selection.consumers)
+            selection.position < visible
+            or selection.hits
+            or selection.apart.is_awaited
+            or not self._looked.issuperset(selection.consumers)
             for selection in self._by_text.values()
         )
 
@@ -120,27 +55,17 @@ class Selections(Sharing[Selection]):
             return True
         if consumer in self._looked:
             return False
-        if not selection.hits:
+        first = selection.first_for((consumer,))
+        if first is None:
             return selection.position >= cursor.queue.visible or bool(selection.apart)  # the next pump looks again
-        return watermarks or self._may_have(selection, selection.hits[0])
+        return watermarks or self._may_have(selection, first)
 
     def _is_behind(self, selection: Selection, *, watermarks: bool) -> bool:
         """Whether it must look at more entries, now or once a watermark is stored."""
         cursor = self._cursor
-        if selection.position >= cursor.queue.visible or len(selection.waiting) >= self.hits_max:
+        if selection.position >= cursor.queue.visible or len(selection.hits) >= self.hits_max:
             return False
         return not halting.is_halted(cursor) and (watermarks or self._may_have(selection, selection.position))
-
-    def passed_over(self, group: Selection, free: dict[int, bytes]) -> list[int]:
-        end = self._cursor.queue.visible if group.passed_over is None else group.passed_over
-        return [
-            sequence
-            for sequence, value in free.items()
-            if sequence < min(group.position, end)
-            and sequence not in group.waiting
-            and not self.looks_again_at(sequence)
-            and group.selector.matches(value)
-        ]
 
     # ------------------------------------------------------------------------------------------------ offered
 
@@ -152,7 +77,7 @@ class Selections(Sharing[Selection]):
         try:
             self._look_at_freed()
             for selection in list(self._by_text.values()):
-                given += self._offer_hits(selection)
+                given += self._offer_waiting(selection)
             given += self._scan()
         finally:
             self._free.end()
@@ -171,82 +96,17 @@ class Selections(Sharing[Selection]):
             queue.touch()
             return
         for selection in self._by_text.values():
-            if selection.hits and not self._may_have(selection, selection.hits[0]):
-                wanted = selection.wanted()
+            wanting = selection.wanting()
+            first = selection.first_for(wanting)
+            if first is not None and not self._may_have(selection, first):
+                wanted, waiting = selection.wanted(), {first, *selection.hits}
                 if wanted and self._cursor.is_counted:
                     if selection.shows:
-                        self._cursor.mark_shown(nsmallest(wanted, selection.hits))
+                        self._cursor.mark_shown(nsmallest(wanted, waiting))
                 elif wanted:
-                    self._cursor.ask_watermark(max(selection.hits) + max(WATERMARK_AHEAD, wanted))
-            elif selection.position >= queue.visible or len(selection.waiting) >= self.hits_max:
-                self._looked.update(selection.wanting())
-
-    def _look_at_freed(self) -> None:
-        """Entries that became free, and match, are hits again."""
-        assert self._free is not None
-        for sequence in sorted(self._back) if self._back else ():
-            if self._left <= 0 or self._bytes_left <= 0:
-                return
-            value = self._free.value(sequence)
-            if value is None:
-                self._pay(1, 0)
-            elif not self._ask_again(sequence, value):
-                return
-            self._back.discard(sequence)
-
-    def _ask_again(self, sequence: int, value: bytes) -> bool:
-        """Asks the selections that have passed it about an entry that became free; False if the pump's share ended
-        before that: the next pump continues with the others."""
-        place, done = self._asked_back or (sequence, set[Selection]())
-        done = done if place == sequence else set[Selection]()
-        asked = [item for item in self._by_text.values() if sequence < item.position and item not in done]
-        self._asked_back = None
-        self._pay(1 + len(asked) // MATCHES_PER_ENTRY, 0 if asked else len(value))
-        for number, selection in enumerate(asked):
-            if number and self._bytes_left <= 0:
-                self._asked_back = sequence, done.union(asked[:number])
-                return False
-            self._pay(0, len(value) * selection.selector.weight)
-            if selection.selector.matches(value):
-                self._add(selection, sequence)
-        return True
-
-    def _add(self, selection: Selection, sequence: int) -> None:
-        """The entry is a hit. Where there are too many, half of them are looked for again."""
-        if len(selection.waiting) >= self.hits_max:
-            self._rewind(selection, sorted(selection.waiting)[len(selection.waiting) // 2])
-        if sequence < selection.position:
-            selection.add(sequence)
-            self._looked.difference_update(selection.consumers)
-
-    def _offer_hits(self, selection: Selection) -> int:
-        """Hands the selection's hits to those of its consumers that want something. What none of these can have is
-        not looked at again before another one wants something."""
-        assert self._free is not None
-        given = 0
-        if not selection.apart_for.issuperset(selection.wanting()):
-            selection.rejoin_apart()
-        while selection.hits and self._left > 0 and self._bytes_left > 0:
-            wanting = selection.wanting()
-            if not wanting or not self._may_have(selection, selection.hits[0]):
-                break
-            sequence = selection.hits[0]
-            value = self._free.value(sequence)
-            self._pay(1, 0 if value is None else len(value))
-            if value is None:
-                selection.pop()
-                continue
-            consumer = self._choose(wanting, sequence, value)
-            if consumer is not None:
-                selection.pop()
-                self._hand(selection, consumer, sequence, value)
-                given += 1
-            elif self._choose(list(selection.consumers), sequence, value) is None:
-                selection.pop()
-                selection.pass_over(sequence)
-            else:
-                selection.pop_apart(wanting)
-        return given
+                    self._cursor.ask_watermark(max(waiting) + max(WATERMARK_AHEAD, wanted))
+            elif first is None and selection.position >= queue.visible:
+                self._looked.update(wanting)
 
     def _scan(self) -> int:
         """Scans entries for the selections that want more, from the lowest position on; each entry once for all
@@ -283,8 +143,12 @@ class Selections(Sharing[Selection]):
             given += self._look_at_all(found, here)
             if cached and not cursor.unfiltered:  # what is no hit is read from the disk if it is needed again
                 looked = range(first, min(selection.position for selection in here))
-                hits = set[int]().union(*[selection.waiting for selection in self._by_text.values()])
-                queue.uncache_each([sequence for sequence in looked if sequence not in hits] if hits else looked)
+                known = [selection for selection in self._by_text.values() if selection.hits or selection.apart]
+                queue.uncache_each(
+                    [sequence for sequence in looked if not any(sequence in selection for selection in known)]
+                    if known
+                    else looked
+                )
         return given
 
     def _look_at_all(self, found: list[tuple[int, bytes]], here: list[Selection]) -> int:
@@ -389,9 +253,9 @@ class Selections(Sharing[Selection]):
     def _is_hungry(self, selection: Selection) -> bool:
         """Whether it must look for more entries: a consumer wants some, and those that wait for a watermark are not
         enough."""
-        if len(selection.waiting) >= self.hits_max or not selection.wanting():
+        if len(selection.hits) >= self.hits_max or not selection.wanting():
             return False
-        if not selection.hits or self._may_have(selection, selection.hits[0]):
+        if selection.hits.first is None or self._may_have(selection, selection.hits.first):
             return True
         if len(selection.hits) >= min(selection.wanted(), BEYOND_MAX):
             return False
@@ -432,20 +296,6 @@ class Selections(Sharing[Selection]):
                 here.append(selection)  # it is the last that is asked about the next one
                 return 1
         for selection in matching:
-            if self._choose(list(selection.consumers), sequence, value) is None:
-                selection.pass_over(sequence)
-                selection.position = sequence + 1
-            elif len(selection.waiting) < self.hits_max:
-                selection.position = sequence + 1
-                selection.add(sequence)
-                self._looked.difference_update(selection.consumers)
-            else:
+            if not self._keep(selection, sequence, value):
                 here.remove(selection)
         return 0
-
-    # ------------------------------------------------------------------------------------------------ counted
-
-    def _count(self) -> None:
-        held = HIT_BYTES * (len(self._back) + sum(len(selection.waiting) for selection in self._by_text.values()))
-        self._cursor.queue.withheld.aside.recount(self.counted, held)
-        self.counted = held

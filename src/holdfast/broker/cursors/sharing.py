@@ -57,6 +57,7 @@ class Sharing(ABC, Generic[GroupT]):
         """The consumer has left; its entries are requeued separately."""
         group = self._of.pop(consumer)
         group.consumers.pop(consumer, None)
+        group.left(consumer)
         if not group.consumers and not self._stays(group):
             self._by_text.pop(group.selector.text, None)
         if not self._by_text:
@@ -103,9 +104,9 @@ class Sharing(ABC, Generic[GroupT]):
         self._count()
         self._cursor.queue.touch()
 
+    @abstractmethod
     def set_apart(self, sequence: int) -> None:
         """None of the consumers accepts the entry, and it stays in the queue."""
-        self.freed([sequence])
 
     def looks_again_at(self, sequence: int) -> bool:
         """Whether the entry, which became free, is scanned in the next pump."""
@@ -163,24 +164,28 @@ class Sharing(ABC, Generic[GroupT]):
         """What a byte costs that all selectors match."""
         return sum(group.selector.weight for group in self._by_text.values())
 
-    def _choose(self, consumers: list[EntryConsumer], sequence: int, value: bytes) -> EntryConsumer | None:
-        """The first of `consumers` that can have the entry. An entry that is too large for all consumers of the cursor
-        goes to the next one, which ends undeliverable entries."""
+    def _choose(self, consumers: Iterable[EntryConsumer], sequence: int, value: bytes) -> EntryConsumer | None:
+        """The first of `consumers` that can have the entry."""
+        return next(self._takers(consumers, sequence, value), None)
+
+    def _takers(self, consumers: Iterable[EntryConsumer], sequence: int, value: bytes) -> Iterator[EntryConsumer]:
+        """Those of `consumers` that can have the entry. One that is too large for all consumers of the cursor goes to
+        the next one, which ends undeliverable entries."""
         bytes_most = packed.size_of(value) + BESIDE_BYTES
+        size: int | None = None
         left_to_another: bool | None = None
         for consumer in consumers:
             if sequence in consumer.excluded:
                 continue
             if bytes_most > consumer.bytes_max:
-                size = consumer.delivery_bytes(sequence, value)
+                size = consumer.delivery_bytes(sequence, value) if size is None else size
                 if size > consumer.bytes_max:
                     if left_to_another is None:
                         self._pay(len(self._by_text) // MATCHES_PER_ENTRY, len(value) * self._weight)
                         left_to_another = self._cursor.another_takes(sequence, size)
                     if left_to_another:
                         continue
-            return consumer
-        return None
+            yield consumer
 
     def _hand(self, group: GroupT, consumer: EntryConsumer, sequence: int, value: bytes) -> None:
         assert self._free is not None

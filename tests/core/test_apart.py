@@ -1,0 +1,160 @@
+"""Messages that no consumer with credit can have, and others of the same selector can: too large for its link, or
+undeliverable on it (docs/adr/0063, docs/adr/0072). They keep nothing from anybody, however many they are."""
+
+
+import pytest
+
+from holdfast.amqp.wire.performatives import Header, Modified, Properties
+from holdfast.amqp.wire.types import Symbol
+from holdfast.broker.cursors import looking, matches
+from holdfast.broker.cursors.cursor import Cursor
+from holdfast.settings.queues import QueueConfig
+from support.one_node import done
+from support.rig import Client, Node, Rig
+from support.selecting import THIRDS, consume, numbers
+
+LARGE = 400
+SMALL = 5
+TAKES_SMALL = 300
+
+
+def with_bound(patch: pytest.MonkeyPatch, most: int) -> None:
+    patch.setattr(matches, "HITS_MAX", most)
+    patch.setattr(looking, "APART_MAX", most)
+
+
+def built(sorts: bool) -> tuple[Rig, Node]:
+    rig = Rig()
+    return rig, rig.node("hub", queues=(QueueConfig(name="work", priorities=sorts),))
+
+
+def put(rig: Rig, node: Node, bodies: range, size: int, ttl: int | None = None) -> None:
+    client = rig.client(node)
+    link = client.sender("work")
+    rig.settle()
+    for number in bodies:
+        header = Header(durable=True, ttl=ttl)
+        client.send(link, f"{number}".ljust(size), properties=Properties(subject="third"), header=header)
+    rig.settle()
+
+
+@pytest.mark.parametrize("sorts", [False, True])
+@pytest.mark.parametrize("how", ["taken", "expired", "purged", "still there"])
+def test_what_is_small_comes_though_more_than_the_bound_is_large(
+    sorts: bool, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_bound(monkeypatch, 5)
+    rig, node = built(sorts)
+    small, large, other = (rig.client(node) for _ in range(3))
+    consume(rig, small, THIRDS, max_message_size=TAKES_SMALL)
+    consume(rig, large, THIRDS, credit=0)
+    put(rig, node, range(8), LARGE, ttl=5_000 if how == "expired" else None)
+    put(rig, node, range(100, 101), SMALL)
+    assert numbers(small) == [100]
+    if how == "taken":
+        consume(rig, other, "TRUE", credit=8)
+        other.accept()
+    elif how == "purged":
+        done(small, "PURGE", "queue", "work")
+    rig.run(20)
+    put(rig, node, range(101, 103), SMALL)
+    assert numbers(small) == [100, 101, 102]
+
+
+@pytest.mark.parametrize("sorts", [False, True])
+@pytest.mark.parametrize("most", [1, 3, 4_096])
+def test_whoever_can_have_it_gets_it_in_order(sorts: bool, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also what was forgotten past the bound, and beside it the other sizes."""
+    with_bound(monkeypatch, most)
+    rig, node = built(sorts)
+    clients = [rig.client(node) for _ in range(3)]
+    sizes = (TAKES_SMALL, TAKES_SMALL + LARGE, 10_000)
+    links = [
+        consume(rig, client, THIRDS, credit=0 if place else 1_000, max_message_size=size)
+        for place, (client, size) in enumerate(zip(clients, sizes, strict=True))
+    ]
+    for number in range(30):
+        put(rig, node, range(number, number + 1), (2 * LARGE, LARGE, SMALL)[number % 3])
+    assert numbers(clients[0]) == list(range(2, 30, 3))
+    for _ in range(10):
+        links[1].grant(1)
+        rig.settle()
+    assert numbers(clients[1]) == list(range(1, 30, 3))
+    links[2].grant(4)
+    rig.settle()
+    put(rig, node, range(30, 32), SMALL)
+    links[2].grant(20)
+    rig.settle()
+    assert numbers(clients[2]) == list(range(0, 30, 3)) and numbers(clients[0])[10:] == [30, 31]
+
+
+class Looks:
+    """Entries that pumps looked at."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.count = 0
+        pump = Cursor.pump
+
+        def counting(cursor: Cursor, limit: int) -> int:
+            before = cursor.queue.work.offered_count
+            try:
+                return pump(cursor, limit)
+            finally:
+                self.count += cursor.queue.work.offered_count - before
+
+        patch.setattr(Cursor, "pump", counting)
+
+
+def take_some(rig: Rig, client: Client, count: int) -> None:
+    """One by one; each is accepted before the next."""
+    for _ in range(count):
+        client.deliveries[0].link.grant(1)
+        client.accept()
+        rig.settle()
+
+
+@pytest.mark.parametrize(("sorts", "selector"), [(False, THIRDS), (True, THIRDS), (True, None)])
+def test_who_takes_large_ones_holds_nobody_up(
+    sorts: bool, selector: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each is looked at a few times, and what is small behind them comes as if nobody took them."""
+    looks = Looks(monkeypatch)
+    rig, node = built(sorts)
+    node.checks = False
+    small, large = rig.client(node), rig.client(node)
+    link = consume(rig, small, selector, credit=0, max_message_size=TAKES_SMALL)
+    taking = consume(rig, large, selector, credit=0)
+    for first in range(0, 1_000, 100):
+        put(rig, node, range(first, first + 100), LARGE)
+    put(rig, node, range(1_000, 1_001), SMALL)
+    link.grant(10)
+    taking.grant(1)
+    for _ in range(20):
+        rig.move()
+        if large.deliveries:
+            take_some(rig, large, 1)
+    rig.settle()
+    assert numbers(small) == [1_000]
+    looks.count = 0
+    take_some(rig, large, 30)
+    assert looks.count < 30 * 10
+
+
+@pytest.mark.parametrize("sorts", [False, True])
+def test_what_becomes_too_large_or_small_enough_is_offered_anew(sorts: bool) -> None:
+    """Its annotations count in its size."""
+    rig, node = built(sorts)
+    small, large, other = (rig.client(node) for _ in range(3))
+    consume(rig, small, THIRDS, max_message_size=TAKES_SMALL)
+    consume(rig, large, THIRDS, credit=0)
+    put(rig, node, range(1), SMALL)
+    assert numbers(small) == [0]
+    seen = Symbol("x-opt-seen")
+    small.accept(Modified(message_annotations={seen: "x" * LARGE}))
+    rig.run(1)
+    assert not small.deliveries
+    link = consume(rig, other, "TRUE", credit=1)
+    assert numbers(other) == [0]
+    other.accept(Modified(message_annotations={seen: ""}))
+    rig.run(1)
+    assert numbers(small) == [0] and link.credit == 0
