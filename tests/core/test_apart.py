@@ -1,17 +1,18 @@
 """Messages that no consumer with credit can have, and others of the same selector can: too large for its link, or
 undeliverable on it (docs/adr/0063, docs/adr/0072). They keep nothing from anybody, however many they are."""
 
+from typing import Any
 
 import pytest
 
 from holdfast.amqp.wire.performatives import Header, Modified, Properties
-from holdfast.amqp.wire.types import Symbol
-from holdfast.broker.cursors import looking, matches
+from holdfast.amqp.wire.types import Described, Symbol
+from holdfast.broker.cursors import halting, looking, matches
 from holdfast.broker.cursors.cursor import Cursor
 from holdfast.settings.queues import QueueConfig
-from support.one_node import done
+from support.one_node import done, fill, world
 from support.rig import Client, Node, Rig
-from support.selecting import THIRDS, consume, numbers
+from support.selecting import NAME, THIRDS, consume, numbers
 
 LARGE = 400
 SMALL = 5
@@ -158,3 +159,35 @@ def test_what_becomes_too_large_or_small_enough_is_offered_anew(sorts: bool) -> 
     other.accept(Modified(message_annotations={seen: ""}))
     rig.run(1)
     assert numbers(small) == [0] and link.credit == 0
+
+
+@pytest.mark.parametrize("sorts", [False, True])
+@pytest.mark.parametrize("large", [False, True])
+def test_a_drain_is_answered_while_the_queue_is_halted(
+    large: bool, sorts: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether or not something is apart, which the draining link cannot have."""
+    monkeypatch.setattr(halting, "OUTSTANDING_MAX", 10)
+    rig, node, client = world(QueueConfig(name="work", priorities=sorts))
+    done(client, "OPEN", "subscription", "s", queue="work", mode="copy")
+
+    def taking(text: str) -> dict[str, Any]:
+        return {"filter": {Symbol("s"): Described(NAME, text)}}
+
+    small, other, taker, late = (rig.client(node) for _ in range(4))
+    small.receiver("work", credit=1, source=taking("JMSPriority = 4"), max_message_size=TAKES_SMALL)
+    other.receiver("work", credit=0, source=taking("JMSPriority = 4"))
+    rig.settle()
+    if large:
+        put(rig, node, range(2), 2 * LARGE)
+    fill(rig, client, 1)
+    taker.receiver("work", credit=20, source=taking("JMSPriority > 3"), max_message_size=LARGE)
+    rig.settle()
+    fill(rig, client, 30, first=2)
+    assert node.queue("work").shared.halted
+    link = late.receiver("work", credit=0, source=taking("JMSPriority = 4"), max_message_size=TAKES_SMALL)
+    rig.settle()
+    turns = node.turns
+    link.grant(5, drain=True)
+    rig.run(20)
+    assert link.credit == 0 and node.turns - turns < 100

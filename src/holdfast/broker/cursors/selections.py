@@ -57,7 +57,7 @@ class Selections(Matches):
             return False
         first = selection.first_for((consumer,))
         if first is None:
-            return selection.position >= cursor.queue.visible or bool(selection.apart)  # the next pump looks again
+            return selection.position >= cursor.queue.visible  # the next pump looks again
         return watermarks or self._may_have(selection, first)
 
     def _is_behind(self, selection: Selection, *, watermarks: bool) -> bool:
