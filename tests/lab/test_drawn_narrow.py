@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from holdfast.settings.queues import QueueConfig
+from holdfast_lab.base.contents import EVERYTHING
 from holdfast_lab.canaries import plant
 from holdfast_lab.draws import drawn_narrow
-from holdfast_lab.draws.drawn_narrow import CALM, DELIVERIES_MAX, NARROW, QUEUE, with_narrow
+from holdfast_lab.draws.drawn_narrow import APART_BOUNDS, CALM, DELIVERIES_MAX, NARROW, QUEUE, with_narrow
 from holdfast_lab.plan.networks import line
 from holdfast_lab.plan.plan import Plan, from_json
 from holdfast_lab.runs.run import execute
@@ -45,7 +46,9 @@ def test_nothing_else_of_a_seed_changes(monkeypatch: pytest.MonkeyPatch) -> None
         without = draw_plan(seed)
         assert with_narrow(without, seed) == without
         topology = replace(plan.topology, queues=without.topology.queues)
-        assert replace(plan, topology=topology, workloads=(), faults=()) == replace(without, workloads=(), faults=())
+        rest = {"workloads": (), "faults": (), "knobs": {}}
+        assert replace(plan, topology=topology, **rest) == replace(without, **rest)
+        assert {**without.knobs, **dict.fromkeys(APART_BOUNDS)} == {**plan.knobs, **dict.fromkeys(APART_BOUNDS)}
         assert plan.workloads[: len(without.workloads)] == without.workloads
         assert set(without.faults) <= set(plan.faults)
 
@@ -87,3 +90,17 @@ def test_a_large_message_is_for_the_consumer_that_takes_it(priorities: bool) -> 
     result = execute(plan_of(wide=True, priorities=priorities), 1)
     assert result.failure == ""
     assert (result.metrics["narrow-3.dead"], result.metrics["narrow-3.ends"]) == (0, 0)
+
+
+@pytest.mark.parametrize("priorities", [False, True])
+def test_large_messages_beyond_the_bound_come_to_the_consumer_that_takes_them(priorities: bool) -> None:
+    """Only one of them is kept for it; the others are scanned again."""
+    plan = plan_of(wide=True, priorities=priorities)
+    *sends, takes, other = plan.workloads
+    if not priorities:
+        takes, other = {**takes, "selector": EVERYTHING}, {**other, "selectors": [EVERYTHING]}
+    plan = replace(plan, workloads=(*sends, takes, other), knobs={APART_BOUNDS[priorities]: 1})
+    assert execute(plan, 1).failure == ""
+    with plant("apart-and-forgotten"):
+        found = "was handed out while" if priorities else "accepted messages not shown"
+        assert found in execute(plan, 1).failure

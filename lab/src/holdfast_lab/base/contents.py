@@ -75,6 +75,9 @@ SELECTORS: Final[dict[str, Callable[[bytes], bool]]] = {
 }
 """Selectors that readers use, and whether the message of a key is selected, if its producer gave no header."""
 
+EVERYTHING: Final = "TRUE"
+"""A selector that selects all messages."""
+
 
 def _subject(key: bytes) -> str:
     properties = message_of(key, 0, None).properties

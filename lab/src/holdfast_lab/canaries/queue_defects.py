@@ -210,6 +210,15 @@ def _topic_matches_nothing(original: Function) -> Function:
     return _mark_some
 
 
+def _forgotten_for_good(original: Function) -> Function:
+    """What was forgotten, because too much waits for consumers that can have it, is not scanned again for them."""
+
+    def again_for(self: Any, consumers: Any) -> None:
+        return None
+
+    return again_for
+
+
 def _offered_on_its_way_out(original: Function) -> Function:
     """Only messages held by consumers count as taken, not accepted ones that are still on the disk."""
 
@@ -368,6 +377,15 @@ QUEUE_CANARIES = (
         signature="(self, first: int, end: int) -> None",
         broken=_topic_matches_nothing,
         expected="were accepted",
+    ),
+    Canary(
+        name="apart-and-forgotten",
+        sentence="A consumer of large messages gets no more of those that lay behind the first few without credit.",
+        target="broker.cursors.apart:Apart.again_for",
+        signature="(self, consumers: collections.abc.Iterable[holdfast.broker.cursors.entry_consumer.EntryConsumer]) "
+        "-> int | None",
+        broken=_forgotten_for_good,
+        expected="accepted messages not shown",
     ),
     Canary(
         name="offered-on-its-way-out",

@@ -8,6 +8,7 @@ from random import Random
 from typing import Any, Final
 
 from holdfast.settings.queues import QueueConfig
+from holdfast_lab.base.contents import EVERYTHING
 from holdfast_lab.base.seed_tree import SeedTree
 from holdfast_lab.draws.drawn_clients import fails, is_guessed_at
 from holdfast_lab.draws.drawn_congestion import QUIET
@@ -17,14 +18,19 @@ from holdfast_lab.plan.plan import Plan
 QUEUE: Final = "narrowed"
 BYTES_MAX: Final = 600
 DELIVERIES_MAX: Final = 3
+MANY: Final = 20
+"""Large ones, of which all but the first few wait for the one consumer that takes them."""
+APART_BOUNDS: Final = ("broker.cursors.matches:HITS_MAX", "broker.cursors.looking:APART_MAX")
+"""Of messages that wait for a consumer that can have them: in other queues, and in those that sort."""
 CALM: Final = frozenset({"slow-disk", "refusing-disk", "full-disk", "clock-step", "purge", "ignores-rate"})
 """Faults of a node under which no link of its clients ends."""
 
 
 def narrow(random: Random, node: str, plan: Plan) -> Scene:
     """Small and large messages for consumers that accept only the small ones; in most seeds no consumer accepts the
-    large ones, in some one does that comes and goes. Where no link ends but by the node's own choice, most queues have
-    a `deliveries_max`."""
+    large ones, in some one does, and in some of these it comes and goes. Most of those have selectors, or a queue that
+    sorts, and a node keeps only one or two large ones apart. Where no link ends but by the node's own choice, most
+    queues have a `deliveries_max`."""
     places = [name for name in plan.topology.nodes if _has_a_place(plan, name)]
     calm = [name for name in places if _is_calm(plan, name)] if random.random() < 0.8 else []
     if not places:
@@ -61,7 +67,16 @@ def narrow(random: Random, node: str, plan: Plan) -> Scene:
     if others and random.random() < 0.5:
         others[0]["stays"], takes["wide"], most = random.choice((1, 5)), False, None  # what it holds then has failed
     queue = QueueConfig(name=QUEUE, order="none", deliveries_max=most, priorities=sorts)
-    return Scene([*sends, takes, *others], faults, [(node, queue)])
+    knobs: dict[str, int] = {}
+    if wide and not sorts and random.random() < 0.8:
+        takes["selector"] = EVERYTHING
+        others[0]["selectors"] = [EVERYTHING]
+    if wide and random.random() < 0.8:
+        knobs[APART_BOUNDS[sorts]] = random.choice((1, 2))
+        sends[1]["messages"] = MANY
+        takes["messages"] = sum(told["messages"] for told in sends)
+        others[0] |= {"credit": 1, "think_s": 0.2}
+    return Scene([*sends, takes, *others], faults, [(node, queue)], knobs=knobs)
 
 
 def _has_a_place(plan: Plan, node: str) -> bool:

@@ -12,7 +12,7 @@ from typing import ClassVar, Final
 
 from holdfast.client import Delivery, Receiver
 from holdfast_lab.base.client_history import Violation
-from holdfast_lab.base.contents import SELECTORS
+from holdfast_lab.base.contents import EVERYTHING, SELECTORS
 from holdfast_lab.workloads.bed import Bed
 from holdfast_lab.workloads.common import BREAKS, RETRY_S, attached, ended, key_shown, marked, place_of
 
@@ -29,9 +29,9 @@ class Consume:
     Of what is shown, the shares `release` and `modify` go back, `reject` goes to the dead letters; of what is modified,
     the share `notes` with an annotation, `elsewhere` as undeliverable here. `resume_s`: so long after a break the node
     keeps for them what they hold; 0: they begin anew. `stays`: after so many messages, or where none comes, a consumer
-    detaches and comes again; 0: it stays. `selectors`, of contents.SELECTORS: the consumers have them in turn; empty:
-    that one has none. `sorts`: the queue hands out the highest
-    priority first, so that nothing is known of the place of what was given back.
+    detaches and comes again; 0: it stays. `selectors`, of contents.SELECTORS or EVERYTHING: the consumers have them in
+    turn; empty: that one has none. `sorts`: the queue hands out the highest priority first, so that nothing is known of
+    the place of what was given back.
     `vhost`: the virtual host of the queue.
     """
 
@@ -85,7 +85,7 @@ class Consume:
                     key = key_shown(bed.history, delivery, place)
                     disk = bed.disk_of(self.node, delivery)
                     if key is not None:
-                        if selector is not None and not SELECTORS[selector](key):
+                        if selector not in (None, EVERYTHING) and not SELECTORS[selector](key):
                             raise Violation(f"{name} was shown {key.decode()}, which {selector!r} does not select")
                         bed.history.receive(key, place, marked=marked(delivery), sequence=delivery.sequence, disk=disk)
                     self.taken_by[name] += 1

@@ -14,7 +14,9 @@ from holdfast.amqp.links.link import Link
 from holdfast.amqp.message.message import Message
 from holdfast.amqp.session.events import Delivery
 from holdfast.amqp.wire.conditions import MESSAGE_SIZE_EXCEEDED
+from holdfast.amqp.wire.extensions import SELECTOR_CODE
 from holdfast.amqp.wire.performatives import Accepted, Source
+from holdfast.amqp.wire.types import Described, Symbol, Ulong
 from holdfast.client import Connection
 from holdfast.names import DEAD_LETTERS
 from holdfast_lab.base.client_history import Violation
@@ -31,7 +33,8 @@ LOOK_S: Final = 1.0
 @dataclass(kw_only=True)
 class Narrow:
     """Consumers of `queue` at `node` whose links have a max-message-size of `bytes_max`, on connections of their own.
-    They accept one delivery after the other, `think_s` after each began, and attach again.
+    They accept one delivery after the other, `think_s` after each began, and attach again. `selector`: theirs, which
+    selects everything; empty for none.
 
     `messages`: how many are sent there in all. `wide`: another workload, whose link nothing ends, takes the large ones.
     """
@@ -46,6 +49,7 @@ class Narrow:
     credit: int = 10
     think_s: float = 0.0
     wide: bool = False
+    selector: str = ""
     name: str = "narrow"
     taken: int = field(default=0, init=False)
     ends: int = field(default=0, init=False)
@@ -81,8 +85,9 @@ class Narrow:
         held: deque[Delivery] = deque()
         link: Link
         try:
+            chosen = {Symbol("s"): Described(Ulong(SELECTOR_CODE), self.selector)} if self.selector else None
             link = receiver = await bare.receiver(
-                Source(self.queue), held.append, self.credit, max_message_size=self.bytes_max
+                Source(self.queue, filter=chosen), held.append, self.credit, max_message_size=self.bytes_max
             )
         except Refused as refusal:  # or attached and ended at once
             self._judge_end(bare.name, refusal.condition, held)
