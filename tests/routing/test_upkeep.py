@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from holdfast.amqp.wire.types import Ulong
 from holdfast.routing.linkstate import LinkStates
-from holdfast.routing.records import BITS_KNOWN, VERSION_END, VERSION_HIGH, Known, Record
+from holdfast.routing.records import BITS_KNOWN, VERSION_END, VERSION_HIGH, VERSION_VOID, Known, Record
 from holdfast.routing.rows import FIELDS_MAX, Malformed, read_row, write_row
 from routing.test_linkstate import COST
 from support import today
@@ -62,18 +62,37 @@ def test_a_node_whose_own_version_is_at_its_end_begins_anew(version: int) -> Non
     assert own is not None and own.record.version == 2_000 and states.resets
     assert other.known["a"].record.version == version
     links = other.edges()
-    assert other.void("a") is (version >= VERSION_HIGH)
-    if version >= VERSION_HIGH:
-        assert other.edges() == links, "what it said stays in use"
-        other.receive("a", states.to_tell("b", lambda known: True)[0])
-        assert other.known["a"].record == own.record
-        assert not other.void("a"), "a reset that comes again voids nothing"
-        other.receive("a", [write_row(known)[0]])
-        assert other.known["a"].record == own.record, "what was high is not taken while it may go round"
-        assert other.stale == {("a", "a"): None}
+    assert other.void("a")
+    assert other.edges() == links, "what it said stays in use"
+    other.receive("a", states.to_tell("b", lambda known: True)[0])
+    assert other.known["a"].record == own.record
+    assert not other.void("a"), "a reset that comes again voids nothing"
+    other.receive("a", [write_row(known)[0]])
+    assert other.known["a"].record == own.record, "what was high is not taken while it may go round"
+    assert other.stale == {("a", "a"): None}
     states.resets = False
     states.originate({"b": COST}, version=2_000)
     assert not states.resets and own.record.version == 2_000
+
+
+@pytest.mark.parametrize("version", [VERSION_VOID - 1, VERSION_VOID, VERSION_HIGH - 2])
+def test_what_a_node_says_before_its_versions_end_is_no_reset_and_can_be_voided_by_one(version: int) -> None:
+    states, other = table("a"), table("b")
+    heard = write_row(Known(Record("a", version, (("b", None),))))[0]
+    states.receive("x", [heard])
+    states.originate({"b": COST}, version=2_000)
+    own = states.own
+    assert own is not None and own.record.version == version + 1 and not states.resets
+    other.receive("a", [write_row(own)[0]])
+    assert other.known["a"].record == own.record and other.void("a")
+
+
+def test_a_node_whose_reset_still_goes_round_says_no_version_that_others_do_not_take() -> None:
+    states = table("a")
+    states.quarantined["a"] = None
+    states.floor = VERSION_VOID - 1
+    states.originate({"b": COST}, version=2_000)
+    assert states.own is not None and states.own.record.version == 2_000 and states.resets
 
 
 def test_what_was_dropped_is_not_taken_again_but_from_itself_or_newer() -> None:

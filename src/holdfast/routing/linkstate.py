@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, Final
 from uuid import UUID
 
-from holdfast.routing.records import VERSION_END, VERSION_HIGH, Edition, Known, Record, Told, silent
+from holdfast.routing.records import VERSION_END, VERSION_HIGH, VERSION_VOID, Edition, Known, Record, Told, silent
 from holdfast.routing.rows import Malformed, read_row, read_summary_row, write_row, write_summary_row
 
 ROWS_MAX: Final = 100
@@ -85,12 +85,13 @@ class LinkStates:
         left: bool = False,
         is_super: bool = False,
     ) -> None:
-        """Makes a new version of our record, at least `version` and above every version that was ever received."""
+        """Makes a new version of our record, at least `version` and above every version that was ever received; after a
+        reset, of those that are not void."""
         own = self.own
         before = own.record.version if own is not None else 0
         first, version = version, max(version, before + 1, self.floor + 1)
-        if version >= VERSION_HIGH:
-            version, self.floor, self.resets = min(first, VERSION_HIGH - 1), 0, True
+        if version >= (VERSION_VOID if self.name in self.quarantined else VERSION_HIGH):
+            version, self.floor, self.resets = min(first, VERSION_VOID - 1), 0, True
             self.quarantined[self.name] = None
             self._forget_editions(self.name)
         self.put(Known(Record(self.name, version, tuple(sorted(links.items())), store, left, is_super)))
@@ -159,7 +160,7 @@ class LinkStates:
 
     def _is_void(self, neighbour: str, name: str, version: int) -> bool:
         """Whether that version is from before a reset of its node; a neighbour that has it is told of the reset."""
-        is_void = name in self.quarantined and version >= VERSION_HIGH
+        is_void = name in self.quarantined and version >= VERSION_VOID
         if is_void:
             self.stale[neighbour, name] = None
         return is_void
@@ -294,7 +295,7 @@ class LinkStates:
         if the version here is not near the highest, so that there is nothing to reset."""
         known = self.known.get(name)
         self.quarantined[name] = None
-        if name == self.name or known is None or known.record.version < VERSION_HIGH:
+        if name == self.name or known is None or known.record.version < VERSION_VOID:
             return False
         self._forget_editions(name)
         self.put(Known(replace(known.record, version=0), known.stamp, known.lost_by))
