@@ -284,3 +284,40 @@ def test_one_that_was_released_and_is_too_large_for_the_next_link_is_there_once(
     last = client.receiver("work", credit=10, source=SELECTING)
     rig.settle()
     assert client.bodies(last) == [BIG, "behind"]
+
+
+@pytest.mark.parametrize("mine", [{}, {"source": SELECTING}], ids=["all", "selected"])
+@pytest.mark.parametrize("other", [{}, {"source": SELECTING}], ids=["another", "another selected"])
+@pytest.mark.parametrize("priorities", [False, True])
+def test_a_link_is_not_ended_for_a_message_that_another_takes_later(
+    mine: dict[str, Any], other: dict[str, Any], priorities: bool
+) -> None:
+    rig, node, client = world(QueueConfig(name="work", priorities=priorities))
+    wide = rig.client(node)
+    taker = wide.receiver("work", credit=0, **other)
+    rig.settle()
+    put(rig, client, BIG, "behind")
+    link = small(rig, client, **mine)
+    assert client.bodies(link) == ["behind"] and why(client, link) == ""
+    taker.grant(5)
+    wide.flush()
+    rig.settle()
+    assert wide.bodies(taker) == [BIG]
+
+
+@pytest.mark.parametrize("priorities", [False, True])
+def test_a_message_that_was_left_to_a_consumer_with_a_selector_is_offered_again_once_that_has_gone(
+    priorities: bool,
+) -> None:
+    rig, node, client = world(QueueConfig(name="work", priorities=priorities))
+    wide = rig.client(node)
+    wide.receiver("work", credit=0, source=SELECTING)
+    rig.settle()
+    put(rig, client, BIG, "behind")
+    link = small(rig, client)
+    assert client.accept(link=link) == ["behind"]
+    rig.settle()
+    assert why(client, link) == ""
+    wide.close_transport()
+    rig.run(1)
+    assert why(client, link) == TOO_LARGE and node.bodies("work") == [BIG]

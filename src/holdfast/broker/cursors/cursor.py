@@ -101,16 +101,17 @@ class Cursor(Holdings):
         """Removes the consumer; the entries that it holds stay acquired by it. Can be done again after a failure."""
         if consumer not in self.consumers:
             return
+        back: list[int] = []
         if self.selections is not None and consumer in self.selections:
             self.selections.leave(consumer)
-            self.exclusions.forget_excluded(consumer)
+            back = self.exclusions.selective_left(consumer, self.requeued)
         elif consumer in self.unfiltered:
             del self.unfiltered[consumer]
             back = self.exclusions.left(consumer, self.requeued)
             if not self.unfiltered:
                 self.forget_read_ahead()
-            if back:
-                self.queue.look_again(back)
+        if back:
+            self.queue.look_again(back)
         del self.consumers[consumer]
         if not (self.name or self.consumers):
             self.queue.consumers_changed(False)

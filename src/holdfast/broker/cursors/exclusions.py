@@ -111,6 +111,13 @@ class Exclusions:
         self._count()
         return back
 
+    def selective_left(self, consumer: EntryConsumer, requeued: list[int]) -> list[int]:
+        """As `left`, of a consumer with a selector."""
+        self.forget_excluded(consumer)
+        back = self._offer_anew(requeued)
+        self._count()
+        return back
+
     def forget_excluded(self, consumer: EntryConsumer) -> None:
         """`consumer` has left: forgets what it declared undeliverable."""
         self._refused = max(0, self._refused - len(consumer.excluded))

@@ -161,6 +161,15 @@ class Holdings(Shown):
             if self.selective is not None:
                 self.selective.set_apart(sequence)
 
+    def leave_to_selective(self, sequence: int, size: int) -> None:
+        """An acquired entry, as a delivery of `size` bytes, waits for consumers with selectors, of which one accepts
+        it."""
+        self.queue.look_again([sequence])
+        self.exclusions.set_aside({sequence: size})
+        del self.acquired[sequence]
+        self.freed([sequence])
+        self.queue.touch()
+
     # ------------------------------------------------------------------------------------------------ outcomes
 
     def finish(self, sequences: list[int]) -> list[int]:
