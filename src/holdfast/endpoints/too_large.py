@@ -72,8 +72,7 @@ class TooLarge:
             ):  # it waits for a consumer that accepts more
                 cursor.set_aside(sequence, size)
             return
-        if not alone and consumer in cursor.unfiltered:  # of these it would not have been offered it
-            cursor.leave_to_selective(sequence, size)
+        if not alone and cursor.leave_to_selective(consumer, sequence, size):
             return
         cursor.requeue([sequence], failed=False)
         if self.holds_any(consumer) and not consumer.stopped:

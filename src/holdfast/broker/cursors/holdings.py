@@ -161,14 +161,17 @@ class Holdings(Shown):
             if self.selective is not None:
                 self.selective.set_apart(sequence)
 
-    def leave_to_selective(self, sequence: int, size: int) -> None:
-        """An acquired entry, as a delivery of `size` bytes, waits for consumers with selectors, of which one accepts
-        it."""
+    def leave_to_selective(self, consumer: object, sequence: int, size: int) -> bool:
+        """An entry that the consumer has acquired waits, as a delivery of `size` bytes, for consumers with selectors, of
+        which one accepts it. False if the consumer is one of these itself."""
+        if consumer not in self.unfiltered:
+            return False
         self.queue.look_again([sequence])
         self.exclusions.set_aside({sequence: size})
         del self.acquired[sequence]
         self.freed([sequence])
         self.queue.touch()
+        return True
 
     # ------------------------------------------------------------------------------------------------ outcomes
 
