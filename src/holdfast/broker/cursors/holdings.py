@@ -162,8 +162,8 @@ class Holdings(Shown):
                 self.selective.set_apart(sequence)
 
     def leave_to_selective(self, consumer: object, sequence: int, size: int) -> bool:
-        """An entry that the consumer has acquired waits, as a delivery of `size` bytes, for consumers with selectors, of
-        which one accepts it. False if the consumer is one of these itself."""
+        """An entry that the consumer has acquired waits, as a delivery of `size` bytes, for consumers with selectors,
+        of which one accepts it. False if the consumer is one of these itself."""
         if consumer not in self.unfiltered:
             return False
         self.queue.look_again([sequence])
