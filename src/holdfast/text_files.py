@@ -48,16 +48,18 @@ def _is_utf8(line: bytes) -> bool:
 _TWICE: Final = re.compile(r"Cannot declare \((.*?),?\) twice")
 _SET: Final = re.compile(r"Cannot overwrite a value|Duplicate inline table key ")
 _AT: Final = re.compile(r"\(at line (\d+), column (\d+)\)")
-_PIECES: Final = re.compile(
-    r"""
-    \"{3} (?: [^"\\]++ | \\. | "{1,2}(?!") )*+ "{3,5} | " (?: [^"\\\n]++ | \\. )*+ "  # texts
-    | '{3} (?: [^']++ | '{1,2}(?!') )*+ '{3,5} | ' [^'\n]*+ '  # literal ones
-    | \#[^\n]*+ | [][{},\n]  # a comment; what divides entries
-    """,
-    re.DOTALL | re.VERBOSE,
-)
-_NAME: Final = r"""(?:"(?:[^"\\\n]++|\\.)*+"|'[^'\n]*+'|[\w-]++)"""
-_KEY: Final = re.compile(rf"(?:\s++|#[^\n]*+)*+({_NAME}(?:[ \t]*+\.[ \t]*+{_NAME})*+)")
+_BEGINS: Final = re.compile(r"""\"{3}|"|'{3}|'|\#|[][{},\n]""")
+"""A text, a comment, or what divides entries."""
+_ENDS: Final = {
+    '"""': re.compile(r'\\.|("{3,5})', re.DOTALL),
+    '"': re.compile(r'\\.|(")'),
+    "'''": re.compile(r"('{3,5})"),
+    "'": re.compile(r"(')"),
+    "#": re.compile(r"(?=(\n))"),
+}
+"""By what they begin with, where texts and comments end: at the first match that has a group."""
+_NAME: Final = r"""(?:"(?:[^"\\\n]|\\.)*"|'[^'\n]*'|[\w-]+)"""
+_KEY: Final = re.compile(rf"(?:\s|#[^\n]*)*({_NAME}(?:[ \t]*\.[ \t]*{_NAME})*)")
 
 
 def toml_of(text: str, where: str = "") -> dict[str, Any]:
@@ -98,14 +100,19 @@ def _entry(text: str, end: int) -> int:
     """Where the entry begins that ends there, behind its value: on a line of the file, or in an inline table."""
     begun = [0]
     """The present entry of the file, and of each bracket that is open."""
-    for piece in _PIECES.finditer(text, 0, end):
+    at = 0
+    while (piece := _BEGINS.search(text, at, end)) is not None:
+        at = piece.end()
         match piece[0]:
             case "[" | "{":
-                begun.append(piece.end())
+                begun.append(at)
             case "]" | "}":
                 begun.pop()
             case ",":
-                begun[-1] = piece.end()
-            case "\n" if len(begun) == 1:
-                begun[0] = piece.end()
+                begun[-1] = at
+            case "\n":
+                begun[0] = at if len(begun) == 1 else begun[0]
+            case opening:
+                ends = (found.end() for found in _ENDS[opening].finditer(text, at, end) if found[1])
+                at = next(ends, end)
     return begun[-1]

@@ -423,10 +423,10 @@ def test_a_damaged_spool_on_a_full_disk_is_one_clear_error_and_keeps_everything(
     aside.write_bytes(b"of an earlier time, ")
     real_open, real_write = os.open, os.write
 
-    def no_open(name: Any, flags: int, *rest: Any) -> int:
+    def no_open(name: Any, flags: int, *rest: Any, **options: Any) -> int:
         if str(name).endswith(".damaged"):
             raise OSError(errno.ENOSPC, "No space left on device")
-        return real_open(name, flags, *rest)
+        return real_open(name, flags, *rest, **options)
 
     def half(descriptor: int, data: Any) -> int:
         if len(data) <= 4:
