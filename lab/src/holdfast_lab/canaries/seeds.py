@@ -63,7 +63,7 @@ CAUGHT_BY: Final[dict[str, tuple[int, int]]] = {
     "clock-an-hour-ahead": (24, 50),
     "moved-for-good": (17, 50),
     "ended-with-what-it-held": (69, 100),
-    "stopped-for-good": (32, 100),
+    "stopped-for-good": (117, 250),
     "lane-unserved": (33, 100),
     "one-reason-for-both": (7, 50),
     "link-untied-beyond-few": (123, 250),
