@@ -148,6 +148,15 @@ def test_a_topic_over_the_most_neighbours_leaves_out_another_one() -> None:
 # ------------------------------------------------------------------------------------------------ what is asked for
 
 
+def test_who_removes_an_entry_is_told_whether_a_neighbour_asked_for_it() -> None:
+    """That one asks again."""
+    node = jfk("own@ewr")
+    asked(node, "news")
+    client = node.rig.client(node)
+    removed = {name: done(client, "DELETE", "federation", name)["asked"] for name in ("news@hub", "own@ewr")}
+    assert removed == {"news@hub": True, "own@ewr": False}
+
+
 def test_what_a_neighbour_asked_for_ends_when_it_is_removed() -> None:
     """It does not apply again before the neighbour has asked again."""
     node = jfk("own@ewr")

@@ -433,6 +433,14 @@ def test_a_turn_is_not_bounded_within_a_group(monkeypatch: pytest.MonkeyPatch) -
     assert shown.steps == [names(1, 9)]
 
 
+def test_a_turn_is_bounded_within_a_group_that_was_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What came of it is shown by itself."""
+    monkeypatch.setattr("holdfast.custody.arrival.destination.RELEASE_COUNT", 1)
+    rig, _, hub, shown = half_way("none", limits=Limits(group_wait_s=10))
+    rig.run(20)
+    assert shown.steps == [["1"], ["2"]] and apart(hub) == {group_bounds.INCOMPLETE: 1}
+
+
 @pytest.mark.parametrize("looks", [1, 3, 100])
 @pytest.mark.parametrize("order", ORDERS)
 def test_groups_are_shown_although_one_look_uses_up_a_turns_share(
@@ -447,7 +455,7 @@ def test_groups_are_shown_although_one_look_uses_up_a_turns_share(
     hub.hold_commits = False
     rig.run(5)
     assert waiting(hub) == 0 and hub.bodies("work") == names(1, 40) and not apart(hub)
-    assert all(len(step) % 2 == 0 for step in shown.steps)
+    assert all(len(step) == 2 or (len(step) % 2 == 0 and looks > 1) for step in shown.steps), "one in each turn"
 
 
 # ------------------------------------------------------------------------------------------------ who speaks

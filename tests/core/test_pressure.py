@@ -13,6 +13,7 @@ from holdfast.settings.neighbours import NeighbourConfig
 from holdfast.settings.queues import QueueConfig
 from holdfast.units import KIB, MIB
 from support.rig import Client, Node, Rig
+from support.transactions import Controller, within
 
 
 @pytest.fixture
@@ -179,6 +180,50 @@ def test_large_messages_that_wait_at_one_full_queue_keep_no_other_connection_s_o
         rig.run(0.5)
     assert [type(state) for _, state in client.outcomes] == [Accepted] * 10
     assert taken == 10
+
+
+def test_large_messages_that_wait_for_room_in_a_queue_keep_their_places(rig: Rig) -> None:
+    """Also where all of each has arrived."""
+    queues = (QueueConfig(name="work", messages_max=1), QueueConfig(name="other"))
+    node = rig.node("hub", limits=Limits(stream_bytes=100 * KIB, streams_max=2), queues=queues)
+    client, link = sending(rig, node, "work")
+    waiting = [sending(rig, node, "work") for _ in range(2)]
+    link.send(payload(KIB), context="fills")
+    rig.settle()
+    for _, each in waiting:
+        each.send(payload(200 * KIB), context="waits")
+        rig.settle()
+    beside, other = sending(rig, node, "other")
+    other.send(payload(200 * KIB), context="refused")
+    rig.settle()
+    ((_, refused),) = beside.outcomes
+    assert isinstance(refused, Rejected) and "2 large messages are under way" in str(refused)
+    for _ in waiting:
+        client.manage("PURGE", "queue", "work")
+        rig.run(1)
+    assert [len(each.outcomes) for each, _ in waiting] == [1, 1]
+    other.send(payload(200 * KIB), context="taken")
+    rig.settle()
+    assert isinstance(dict(beside.outcomes)["taken"], Accepted)
+
+
+def test_whole_messages_of_a_transaction_take_no_connection_the_reserved_places(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They have none themselves: their connection may begin another one there."""
+    monkeypatch.setattr(streams, "COMMIT_BYTES", 0)
+    node = rig.node("hub", limits=Limits(stream_bytes=100 * KIB, streams_max=4))
+    client, link = sending(rig, node)
+    mine = Controller(client).begin()
+    for _ in range(2):
+        link.send(payload(200 * KIB), context="whole", state=within(mine))
+    rig.settle()
+    begun = [sending(rig, node)[1] for _ in range(3)]
+    for each in (*begun, link):
+        each.begin(payload(MIB)[: 200 * KIB], MIB, context="begun").flush(MIB)
+        rig.settle()
+    assert node.core is not None
+    assert [stream.outcome for stream in node.core.streams] == [None] * 6
 
 
 def test_one_that_came_whole_is_under_way_no_more_as_the_next_begins(rig: Rig) -> None:

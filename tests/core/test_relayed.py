@@ -475,16 +475,7 @@ def test_a_transaction_waits_for_room_for_all_its_copies(rig: Rig, kind: str) ->
     client, link = publisher(rig, a)
     publish(rig, (client, link), "z" * 200)  # of three places one is left
     rig.run(2)
-    controller = Controller(client, "x")
-    txn_id = controller.begin()
-    for letter in "uv":
-        body = letter * 200
-        controller.send(
-            txn_id, link, body, properties=Properties(subject=body), header=Header(durable=True),
-            application_properties={"length": len(body)},
-        )  # fmt: skip
-    assert isinstance(controller.commit(txn_id), Accepted)
-    rig.run(5)
+    assert isinstance(publish_all(rig, client, link, "uv"), Accepted)
     assert held(b, "@c") == 2 and held(b, "$waiting") == 2
     turns = b.turns
     rig.run(10)
@@ -492,3 +483,48 @@ def test_a_transaction_waits_for_room_for_all_its_copies(rig: Rig, kind: str) ->
     c.start()
     rig.run(30)
     assert held(b, "@c") == held(b, "$waiting") == 0 and held(b, "topic/flights") == 4
+
+
+def test_a_transaction_is_refused_where_it_is_published_without_room_for_all_its_copies(rig: Rig) -> None:
+    (a, _, _), _ = copied_bytes(rig, at="a")
+    bound(a, "b")
+    client, link = publisher(rig, a)
+    publish(rig, (client, link), "z" * 200)  # of three places one is left
+    assert condition(publish_all(rig, client, link, "uv")) == "amqp:resource-limit-exceeded"
+    assert held(a, "@b") == 2
+    assert isinstance(publish_all(rig, client, link, "w"), Accepted) and held(a, "@b") == 3
+
+
+def publish_all(rig: Rig, client: Client, link: Sender, letters: str) -> Any:
+    """Publishes a message of each of these letters in one transaction; the outcome."""
+    controller = Controller(client, letters)
+    txn_id = controller.begin()
+    for letter in letters:
+        body = letter * 200
+        controller.send(
+            txn_id, link, body, properties=Properties(subject=body), header=Header(durable=True),
+            application_properties={"length": len(body)},
+        )  # fmt: skip
+    outcome = controller.commit(txn_id)
+    rig.run(5)
+    return outcome
+
+
+def test_a_transaction_of_more_copies_than_the_queue_takes_waits_for_room_for_one(rig: Rig) -> None:
+    """They never have room together."""
+    (a, b, c), _ = copied_bytes(rig, at="b")
+    bound(b, "c")
+    client, link = publisher(rig, a)
+    for letter in "yz":
+        publish(rig, (client, link), letter * 200)
+    rig.run(2)
+    assert isinstance(publish_all(rig, client, link, "tuvwx"), Accepted)
+    assert held(b, "@c") == 3 and held(b, "$waiting") == 5
+    queue = b.queue("@c")
+    queue.config = replace(queue.config, messages_max=4)
+    queue.touch()
+    rig.run(5)
+    assert held(b, "@c") == 8 and held(b, "$waiting") == 0
+    c.start()
+    rig.run(10)
+    assert held(b, "@c") == 0 and held(b, "topic/flights") == 8

@@ -206,6 +206,56 @@ def test_a_link_whose_messages_are_not_answered_stays() -> None:
     assert bodies(broker.came["slow"]) == ["1"] and bodies(broker.came["other"]) == ["1"] and only(node)["lost"] == 0
 
 
+def unanswered(*addresses: str) -> PlainBroker:
+    """A broker that decides nothing of what comes to these addresses."""
+    return PlainBroker(decide=lambda address, payload: None if address in addresses else Accepted())
+
+
+def answer(rig: Rig, body: str) -> None:
+    """The remote accepts that message."""
+    connection = rig.plain["mq"].connection
+    (delivery,) = [each for each in connection.open if body in bodies([each.payload])]
+    connection.settle(delivery, Accepted())
+
+
+def test_a_link_that_is_to_leave_is_given_time_for_the_answers() -> None:
+    rig, _, client, broker = few(1, 1, broker=unanswered("slow"))
+    fill(rig, client, 1, "slow@mq")
+    fill(rig, client, 1, "other@mq")
+    rig.run(TURN_S + 4 * LOOK_S)
+    fill(rig, client, 1, "slow@mq", first=2)
+    rig.run(2 * LOOK_S)
+    answer(rig, "1")
+    rig.run(3 * LOOK_S)
+    assert bodies(broker.came["slow"]) == ["1"] and bodies(broker.came["other"]) == ["1"]
+
+
+def test_a_link_that_is_to_leave_goes_on_once_nobody_wants_its_place() -> None:
+    rig, node, client, broker = few(1, 1, broker=unanswered("slow"))
+    fill(rig, client, 1, "slow@mq")
+    fill(rig, client, 1, "other@mq")
+    rig.run(TURN_S + 2 * LOOK_S)
+    done(rig.client(node), "PURGE", "queue", "other@mq")
+    rig.run(2 * LOOK_S)
+    fill(rig, client, 1, "slow@mq", first=2)
+    rig.run(LOOK_S)
+    assert len(rig.plain["mq"].connection.open) == 2 and "other" not in broker.came
+
+
+def test_another_link_has_to_leave_after_one_that_stays() -> None:
+    """One that is not answered would have to leave each time."""
+    rig, _, client, broker = few(2, 1, broker=unanswered("stuck", "slow"))
+    fill(rig, client, 1, "stuck@mq")
+    rig.run(LOOK_S)
+    fill(rig, client, 1, "slow@mq", first=2)
+    fill(rig, client, 1, "other@mq")
+    rig.run(TURN_S + LEAVE_S + 4 * LOOK_S)
+    fill(rig, client, 1, "slow@mq", first=3)
+    answer(rig, "2")
+    rig.run(3 * LOOK_S)
+    assert bodies(broker.came["slow"]) == ["2"] and bodies(broker.came["other"]) == ["1"]
+
+
 def test_one_link_at_a_time_leaves_its_place() -> None:
     rig, _, client, broker = few(4, 1)
     for address in "abcdefgh":
@@ -268,8 +318,11 @@ def test_a_queue_that_waits_for_its_turn_can_be_deleted() -> None:
     client.amqp.close()
     rig.settle()
     done(rig.client(node), "DELETE", "queue", "b@mq")
-    rig.run(2 * CHANGE_S)
-    assert only(node)["waiting"] == [] and "b" not in broker.came
+    attached = set()
+    for _ in range(int(2 * CHANGE_S / LOOK_S)):
+        rig.run(LOOK_S)
+        attached |= {link.name.partition(" ")[0] for link in sessions(rig)[0].links.values()}
+    assert only(node)["waiting"] == [] and "b" not in broker.came and attached == {"a@mq"}
 
 
 def test_links_that_wait_for_their_turn_have_it_on_the_next_connection() -> None:

@@ -149,15 +149,20 @@ def test_nothing_is_handed_out_before_all_that_lost_links_held_is_back(
     assert again.bodies() == NUMBERS
 
 
-def test_a_drain_waits_for_what_a_lost_link_held(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("others", [0, 5])
+def test_a_drain_waits_for_what_a_lost_link_held(monkeypatch: pytest.MonkeyPatch, others: int) -> None:
+    """Also while nothing of it is back, because other queues have their turns."""
     monkeypatch.setattr(returns, "GIVEN_BACK_MAX", 1)
     rig, node, client = world()
-    fill(rig, client, 30)
     lost, again = rig.client(node), rig.client(node)
+    for number in range(others):
+        fill(rig, client, 1, f"q{number}")
+        lost.receiver(f"q{number}")
+    fill(rig, client, 30)
     lost.receiver("work", credit=30)
     link = again.receiver("work", credit=0)
     rig.settle()
-    assert len(lost.deliveries) == 30
+    assert len(lost.deliveries) == 30 + others
     lost.close_transport()
     link.grant(40, drain=True)
     rig.settle()
@@ -405,3 +410,74 @@ def test_a_queue_that_is_deleted_keeps_no_other_from_its_turn(monkeypatch: pytes
     for _ in range(4):
         core.jobs.returns.step()
     assert not core.jobs.returns.lanes
+
+
+# ------------------------------------------------------------------------------------------------- what is not held
+
+
+def test_a_queue_hands_out_again_though_nothing_was_left_to_go_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its consumer waited, and nothing else wakes it."""
+    monkeypatch.setattr(returns, "GIVEN_BACK_MAX", 1)
+    rig, node, client = world()
+    fill(rig, client, 1)
+    assert node.core is not None
+    node.core.jobs.returns.requeue(cast(Any, "gone"), node.queue("work").shared, [7, 8, 9], failed=False)
+    client.receiver("work")
+    rig.settle()
+    assert client.bodies() == ["1"]
+
+
+def held_by_one(monkeypatch: pytest.MonkeyPatch, count: int) -> tuple[Rig, returns.Returns, ConsumerLink, Cursor]:
+    """A consumer that holds so many entries."""
+    monkeypatch.setattr(returns, "GIVEN_BACK_MAX", 10)
+    rig, node, client = world()
+    fill(rig, client, count)
+    client.receiver("work", credit=count)
+    rig.settle()
+    cursor = node.queue("work").shared
+    (consumer,) = cursor.consumers
+    assert node.core is not None and len(cursor.acquired) == count
+    return rig, node.core.jobs.returns, cast(ConsumerLink, consumer), cursor
+
+
+@pytest.mark.parametrize("named", [[], [1, 1, 2], [1, 2, 99]])
+def test_all_that_a_link_holds_goes_back_though_it_names_others_or_the_same_twice(
+    monkeypatch: pytest.MonkeyPatch, named: list[int]
+) -> None:
+    """It holds as many as it names, or names none."""
+    _, waits, consumer, cursor = held_by_one(monkeypatch, 3)
+    waits.requeue(consumer, cursor, named, failed=False, held=3)
+    while waits.lanes:
+        waits.step()
+    assert not cursor.acquired and sorted(cursor.requeued) == [1, 2, 3]
+
+
+def test_what_goes_back_at_once_is_counted_for_one_turn_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else much that went back long ago would make a link wait."""
+    rig, waits, consumer, cursor = held_by_one(monkeypatch, 12)
+    for first in (1, 7):
+        waits.requeue(consumer, cursor, [*range(first, first + 6)], failed=False)
+        assert not waits.lanes and len(cursor.acquired) == 13 - first - 6
+        fill(rig, rig.client(rig.nodes["hub"]), 1, "other")
+
+
+def test_a_link_that_holds_less_than_it_counted_is_searched_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its queue would hand out nothing any more."""
+    _, waits, consumer, cursor = held_by_one(monkeypatch, 4)
+    waits.requeue(consumer, cursor, [1, 2], failed=False, held=6)
+    for _ in range(2):
+        waits.step()
+    assert not waits.lanes and not cursor.returning and not cursor.acquired
+
+
+def test_what_a_turn_gave_back_is_counted_when_a_link_ends_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    node, (first, second) = lanes(monkeypatch, (1, 30), (1, 1))
+    assert node.core is not None
+    waits = node.core.jobs.returns
+    (item,) = waits.lanes.pop(second)
+    second.returning = False
+    monkeypatch.setattr(returns, "GIVEN_BACK_MAX", 10)
+    waits.step()
+    assert len(first.requeued) == 10
+    waits.requeue(item.consumer, second, item.sequences, failed=False, held=1)
+    assert second in waits.lanes and second.returning and not second.requeued

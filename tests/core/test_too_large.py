@@ -243,6 +243,34 @@ def test_a_link_that_settles_nothing_is_ended_in_the_end_and_nothing_of_it_count
     assert node.core is not None and not node.core.too_large.waiting
 
 
+def test_a_link_that_settles_nothing_is_ended_in_time_though_one_that_stopped_before_settles(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(too_large, "PATIENCE_S", 20.0)
+    rig, _, client = before_a_large_one(4)
+    second = client.receiver("work", credit=1, max_message_size=SMALL)
+    rig.settle()
+    first = small(rig, client)
+    rig.run(1)
+    second.grant(1)
+    rig.run(5)
+    assert client.bodies(first) == ["2", "3", "4"] and client.bodies(second) == ["1"]
+    client.accept(link=first, count=1)
+    rig.run(16)
+    assert (why(client, first), why(client, second)) == ("", TOO_LARGE)
+
+
+def test_nothing_is_kept_of_links_whose_queue_was_deleted() -> None:
+    rig, node, _ = before_a_large_one()
+    other = rig.client(node)
+    small(rig, other)
+    assert node.core is not None and node.core.too_large.met_in
+    node.core.catalog.delete(node.queue("work"))
+    other.close_transport()
+    rig.settle()
+    assert not node.core.too_large.met_in and not node.core.too_large.waiting
+
+
 def test_what_a_link_held_that_the_node_ended_for_its_own_sake_does_not_count_as_failed() -> None:
     rig, node, client = world(QueueConfig(name="work", deliveries_max=1), limits=Limits(excluded_max=1))
     fill(rig, client, 4)

@@ -545,6 +545,9 @@ def test_large_messages_of_a_transaction_that_wait_for_the_disk_take_no_place_fr
     rig.settle()
     ((_, refused),) = other.outcomes
     assert condition(refused) == FULL and "1 large messages are under way" in str(refused)
+    _, status, _ = other.manage("STATUS", "node")
+    assert status["large_messages"] == {"under_way": 1, "max": 1, "refused": 1}
+    assert "large messages are refused: 1 are on their way" in str(status["warnings"])
     client.close_transport()
     rig.settle()
     assert not core.streams and quiet(node)
@@ -553,14 +556,17 @@ def test_large_messages_of_a_transaction_that_wait_for_the_disk_take_no_place_fr
 def test_messages_of_a_transaction_that_are_written_early_have_places_though_they_are_whole(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The bound on bytes that wait for the disk bounds how many large ones there are, but not how many small ones."""
+    """The bound on bytes that wait for the disk bounds how many large ones there are, but not how many small ones: up
+    to `stream_bytes`."""
     monkeypatch.setattr(large_receives, "COMMIT_BYTES", 0)
-    rig, node, client, controller = started(limits=Limits(stream_bytes=MIB, streams_max=1, unfinished_bytes_max=1))
+    payload = Message(data=[bytes(200_000)]).encode()
+    limits = Limits(stream_bytes=len(payload), streams_max=1, unfinished_bytes_max=1)
+    rig, node, client, controller = started(limits=limits)
     link = client.sender("work")
     rig.settle()
     mine = controller.begin()
     for _ in range(2):
-        link.send(Message(data=[bytes(200_000)]).encode(), context="small", state=within(mine))
+        link.send(payload, context="small", state=within(mine))
     rig.settle()
     assert len(core_of(node).streams) == 1
     assert condition(controller.commit(mine)) == FULL

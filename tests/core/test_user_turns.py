@@ -1,10 +1,14 @@
 """In which order the consumers of one user get messages while the user's bound is met (peers/use.py)."""
 
+from typing import Any, cast
+
 import pytest
 
 from holdfast.amqp.connection import Receiver
 from holdfast.amqp.wire.performatives import Accepted, Modified, Rejected, Released
 from holdfast.broker.cursors import priorities, runs, selections
+from holdfast.peers.use import Use
+from holdfast.settings.hosts import UserConfig
 from holdfast.settings.limits import Limits
 from holdfast.settings.queues import QueueConfig
 from holdfast.units import KIB
@@ -252,3 +256,95 @@ def test_nobody_waits_for_the_turn_of_a_consumer_that_is_gone(rig: Rig) -> None:
     large.accept()
     rig.run(1)
     assert len(client.deliveries) == 2 and is_over(node)
+
+
+def test_a_drain_without_settlements_waits_for_no_room(rig: Rig) -> None:
+    """The user's bound does not count what comes settled, so that a drain gets all that the queue has, also what must
+    first be stored as shown."""
+    node = hub(rig)
+    greedy(rig, node)
+    put(rig, node, "durable", "one", "two")
+    client = rig.client(node)
+    link = client.receiver("durable", credit=0, snd_settle_mode=1)
+    rig.settle()
+    link.grant(5, drain=True)
+    rig.run(1)
+    assert came(client) == ["one", "two"] and link.credit == 0
+
+
+def test_consumers_are_woken_when_all_is_counted_anew(rig: Rig) -> None:
+    """A failure may have left a count that is too high."""
+    node = hub(rig)
+    other = receiving(rig, node, "a")
+    assert node.core is not None
+    users = node.core.users
+    users.anonymous.given(2 * KIB)
+    node.checks = False
+    put(rig, node, "a", "a")
+    assert not other.deliveries
+    users.recover()
+    rig.run(1)
+    assert came(other) == ["a"] and is_over(node)
+
+
+class Consumer:
+    """One that counts how often its queue is to be offered."""
+
+    def __init__(self) -> None:
+        self.cursor = self.queue = self
+        self.touched = 0
+
+    def touch(self) -> None:
+        self.touched += 1
+
+
+def full(waiting: int) -> tuple[Use, list[Any], dict[Use, None]]:
+    """A user at its bound, with so many consumers that wait; and the users that are to be woken."""
+    waking: dict[Use, None] = {}
+    use, consumers = Use("user", "ann", LIMITS, None, 0.0, waking), [cast(Any, Consumer()) for _ in range(waiting)]
+    use.given(2 * KIB)
+    assert all(use.blocks(consumer) for consumer in consumers)
+    return use, consumers, waking
+
+
+def test_a_higher_bound_wakes_those_that_wait() -> None:
+    use, (consumer,), waking = full(1)
+    use.change(UserConfig(name="ann", password="", unsettled_bytes_max=3 * KIB), LIMITS)
+    assert use in waking
+    use.wake()
+    assert consumer.touched == 1 and not use.blocks(consumer)
+
+
+def test_who_found_no_room_in_its_turn_is_woken_though_nobody_waits_behind_it() -> None:
+    """What others hold may be settled by one that wants nothing."""
+    use, (consumer,), waking = full(1)
+    use.settled(KIB)
+    use.wake()
+    use.given(KIB)
+    assert use.blocks(consumer)
+    use.offered(())
+    assert use not in waking
+    use.settled(KIB)
+    assert use in waking
+    use.wake()
+    assert consumer.touched == 2 and not use.blocks(consumer)
+
+
+def test_nobody_waits_for_one_that_has_left_before_its_turn() -> None:
+    use, (consumer,), _ = full(1)
+    use.leave(consumer)
+    use.settled(KIB)
+    assert not use.blocks(cast(Any, Consumer()))
+
+
+def test_who_comes_later_is_not_woken_with_the_last_of_those_that_waited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.peers.use.LINKS_WOKEN", 2)
+    use, (first, second, third), _ = full(3)
+    use.settled(KIB)
+    use.wake()
+    later = cast(Any, Consumer())
+    assert use.blocks(later) and [each.touched for each in (first, second, third)] == [1, 1, 0]
+    for each in (first, second):
+        use.had_its_turn(each)
+    use.wake()
+    assert third.touched == 1 and not later.touched and use.blocks(later) and not use.blocks(third)

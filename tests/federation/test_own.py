@@ -1,8 +1,11 @@
 """A node's own set: in which order its versions change it, and who counts as having stored one."""
 
-from holdfast.federation.own import Own
-from holdfast.federation.rows import Row, Stamp
-from holdfast.federation.sets import Held, Key, make
+import pytest
+
+from holdfast.federation import own as own_module
+from holdfast.federation.own import COVERING_MAX, Own
+from holdfast.federation.rows import WIDE, Row, Stamp
+from holdfast.federation.sets import Held, Key, changed, make
 from holdfast.federation.standing import Standing
 
 
@@ -43,6 +46,33 @@ def test_a_row_that_a_fault_in_memory_hid_is_announced_after_the_refresh() -> No
     own.recount(held)
     healed = own.next(held, 0.0, 50_000, 50_000, 2_000.0)
     assert healed is not None and healed.rows == {Row("a"), Row("b")}
+
+
+def test_a_row_that_is_bound_after_a_summary_has_ended_needs_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The exact rows are there: nothing follows a summary any more."""
+    monkeypatch.setattr(own_module, "ROWS_MAX", 4)
+    own, held, now, summed = Own(), make(Stamp(1, 1), (), ()), 0.0, False
+    own.want(Row(f"a.{number}") for number in range(9))
+    while held.rows != own.rows:
+        now += 1.0
+        held = own.next(held, now, 3, 50, 2_000.0) or held
+        summed = summed or any(row.bits & WIDE for row in held.rows)
+    assert summed and not own.is_summed(50)
+    own.change([Row("b.1")], ())
+    made = own.next(held, now, 3, 50, 2_000.0)
+    assert made is not None and made.rows - held.rows == {Row("b.1")}
+
+
+def test_rows_with_wildcards_that_have_gone_are_not_in_the_way_of_others() -> None:
+    """Only so many are looked at to find one that covers a binding."""
+    own, held = Own(), make(Stamp(1, 1), (), ())
+    own.committed(None, held)
+    gone = [Row(f"k{number}.*") for number in range(COVERING_MAX)]
+    for version, (add, remove) in enumerate([(gone, []), ([], gone), ([Row("a.*")], [])], 2):
+        made = changed(held, Stamp(1, version), add=add, remove=remove, edges=frozenset())
+        own.committed(held, made)
+        held = made
+    assert own.since_of(Row("a.b"), held.rows) == (Row("a.*"), Stamp(1, 4))
 
 
 def test_who_tells_of_a_life_that_this_node_has_not_begun_has_stored_nothing() -> None:

@@ -122,17 +122,19 @@ def test_rows_that_are_replaced_by_as_many_others_leave_room_for_each_other() ->
         assert announced(two) == two.rows("a", "b") == set(rows(1_100, first))
 
 
-def test_a_set_that_was_stored_with_more_rows_is_announced_within_the_bound() -> None:
-    """As an earlier version stored it."""
+@pytest.mark.parametrize("stored", [50, 51])
+def test_a_set_that_was_stored_with_more_rows_is_announced_within_the_bound(stored: int) -> None:
+    """As an earlier version stored it. One with as many as it may have stays as it is."""
     node = Federation("b", 1_000, 0.0)
     node.configure([Entry(T, "a")], 0.0)
-    node.bind(T, rows(51), 0.0)
+    node.bind(T, rows(stored), 0.0)
     disk = {}
     while writes := node.records(0.0):
         disk.update({one.key: one.value for one in writes if isinstance(one, Put)})
         node.committed(0.0)
     again = Federation("b", 2_000, 0.0, bounds=Bounds(rows_max=50), rows=disk)
     validate(again)
+    assert again.sets.rows(Key("b", T)) == (set(rows(50)) if stored == 50 else {EVERYTHING})
     again.configure([Entry(T, "a")], 0.0)
     again.bind(T, rows(50), 0.0)
     now = 0.0

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.federation import serving as serving_module
 from holdfast.federation.federation import Federation
 from holdfast.federation.messages import Change, Follow, PartsOf, Stored
 from holdfast.federation.rows import Row, Stamp
@@ -53,6 +54,26 @@ def test_a_comparison_ends_when_the_follower_has_a_later_version_from_elsewhere(
     assert serving.compared(KEY, first.edition) is None
     message = serving.next(KEY, third, cache)
     assert isinstance(message, PartsOf) and message.new == third.edition
+
+
+def test_a_comparison_ends_when_the_follower_keeps_something_else_in_place_of_the_rows() -> None:
+    """They do not fit there: it has that version, with other contents, and asks for no more parts."""
+    first = make(Stamp(1, 3), rows(100), ())
+    serving = taking(UNKNOWN)
+    assert isinstance(serving.next(KEY, first, PartsCache()), PartsOf)
+    serving.stored(Stored(KEY, Edition(first.stamp, 7), True, ()), first)
+    assert serving.compared(KEY, first.edition) is None
+    assert serving.next(KEY, later(first, "x"), PartsCache()) is not None
+
+
+@pytest.mark.parametrize("bound", ["TOLD_MAX", "TOLD_ALL_MAX"])
+def test_a_follower_at_the_bound_of_names_may_have_left_some_out(bound: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the set, or of all sets together."""
+    monkeypatch.setattr(serving_module, bound, 2)
+    serving = taking(UNKNOWN)
+    for count in (1, 2):
+        serving.stored(Stored(KEY, UNKNOWN, False, ((f"n{count}", Stamp(1, 1)),)), None)
+        assert serving.followers[KEY].lists_all == (count < 2)
 
 
 def test_what_a_follower_compared_to_the_end_is_the_base_of_the_next_change() -> None:
