@@ -2,6 +2,7 @@
 
 import argparse
 import errno
+import os
 import re
 import shlex
 import signal
@@ -350,7 +351,12 @@ def test_the_longest_time_to_live_is_taken() -> None:
 
 def shell(line: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """`line` by a shell, where `$H` is the command."""
-    environment = {"H": f"{sys.executable} -m holdfast", "PATH": "/usr/bin:/bin", **variables}
+    environment = {
+        "H": f"{sys.executable} -m holdfast",
+        "PATH": "/usr/bin:/bin",
+        "PYTHONPATH": os.pathsep.join(sys.path),
+        **variables,
+    }
     return subprocess.run(["sh", "-c", line], env=environment, capture_output=True, text=True, timeout=60, check=False)
 
 
@@ -410,6 +416,20 @@ def test_a_closed_descriptor_is_not_given_to_a_store(tmp_path: Path) -> None:
     found = shell(f'cd {tmp_path}; exec {sys.executable} -c "{program}" <&- >&- 2>&-')
     assert found.returncode == 0
     assert (tmp_path / "said").read_text().split() == ["/dev/null"] * 3
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        ("status --url amqp://ann@127.0.0.1:1", "the user of amqp://127.0.0.1:1 has no password"),
+        ("user add ann --file users.json", "there is no terminal to ask for the password"),
+        ("user add ann --file users.json --password-file -", "invalid first line of 0 bytes in standard input"),
+    ],
+)
+def test_a_closed_standard_input_is_an_empty_one(tmp_path: Path, command: str, told: str) -> None:
+    closed, empty = (shell(f"cd {tmp_path}; exec $H {command} {end}") for end in ("<&-", "</dev/null"))
+    assert (closed.returncode, closed.stderr) == (empty.returncode, empty.stderr)
+    assert told in closed.stderr and closed.returncode == 2
 
 
 @pytest.mark.parametrize(

@@ -25,8 +25,10 @@ def open_standard_files() -> None:
             os.fstat(number)
         except OSError:
             os.open(os.devnull, way)  # the lowest that is free
+    if sys.stdin is None:
+        sys.stdin = open(os.devnull)  # noqa: SIM115  # until the process ends
     if sys.stdout is None:
-        sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115  # until the process ends
+        sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
     if sys.stderr is None:
         sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115
 
