@@ -1,12 +1,19 @@
 """What a command says of an error that ended it (running.py, receiving.py)."""
 
 import argparse
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
 
 import pytest
 
 from holdfast.amqp.wire.conditions import MESSAGE_SIZE_EXCEEDED, NOT_IMPLEMENTED
 from holdfast.client.errors import LinkError
 from holdfast.client.verbs import receiving, running
+from holdfast.client.verbs.running import PASSWORD_BYTES_MAX
+from support.process import killed_at_the_end, run_holdfast
 
 
 def test_a_sender_is_not_told_to_receive(capsys: pytest.CaptureFixture[str]) -> None:
@@ -30,3 +37,52 @@ def test_a_receiver_is_told_what_it_can_change(
 ) -> None:
     args = argparse.Namespace(address=address, browse=browse, from_sequence=sequence)
     assert receiving.advice_for(args, LinkError("no", condition)) == advice
+
+
+AT_ANN = ("--url", "amqp://ann@127.0.0.1:1", "--retry", "0")
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+async def test_a_signal_ends_who_waits_for_the_pipe_with_its_password(
+    tmp_path: Path, number: signal.Signals, code: int
+) -> None:
+    """The loop does not run meanwhile."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "holdfast", "status", *AT_ANN, "--password-file", str(pipe),
+        stdin=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    async with killed_at_the_end(process):
+        writer = await asyncio.to_thread(os.open, pipe, os.O_WRONLY)  # once it is opened there
+        process.send_signal(number)
+        _, stderr = await asyncio.wait_for(process.communicate(), 20.0)
+        os.close(writer)
+    assert (process.returncode, stderr) == (code, b"")
+
+
+async def test_a_password_comes_from_a_pipe(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writing = asyncio.create_task(asyncio.to_thread(pipe.write_text, "secret\n"))
+    found = await run_holdfast("status", *AT_ANN, "--password-file", str(pipe))
+    await writing
+    assert "cannot connect: Connection refused" in found.stderr
+
+
+async def test_a_file_without_an_end_is_no_password() -> None:
+    found = await run_holdfast("status", *AT_ANN, "--password-file", "/dev/zero", limit_s=20.0)
+    told = f"/dev/zero has more than {PASSWORD_BYTES_MAX} bytes in its first line; give a file with the password"
+    assert (found.code, found.stderr) == (2, f"holdfast status: {told}\n")
+
+
+@pytest.mark.parametrize("option", ["ca-file", "certificate-file", "key-file"])
+async def test_a_pipe_is_no_certificate_and_is_not_waited_for(tmp_path: Path, option: str) -> None:
+    pipe, empty = tmp_path / "pipe", tmp_path / "empty"
+    os.mkfifo(pipe)
+    empty.touch()
+    given = {"certificate-file": str(empty)} if option == "key-file" else {}
+    words = [word for name, file in {**given, option: str(pipe)}.items() for word in (f"--{name}", file)]
+    found = await run_holdfast("status", "--url", "amqps://127.0.0.1:1", *words, limit_s=20.0)
+    told = f"{option.replace('-', '_')} {pipe} cannot be read (no regular file); give a PEM file"
+    assert (found.code, found.stderr) == (2, f"holdfast status: {told}\n")

@@ -10,7 +10,7 @@ from holdfast.client.network.url import Url
 from holdfast.client.network.wire import describe
 from holdfast.errors import ConfigError
 from holdfast.names import host_problem
-from holdfast.regular_files import read_regular
+from holdfast.regular_files import check_regular, read_regular
 from holdfast.units import MIB
 
 if TYPE_CHECKING:
@@ -72,6 +72,7 @@ def _context(
         if ca_file is None:
             context.load_default_certs()
         else:
+            check_regular(Path(ca_file))  # OpenSSL would wait for the writer of a pipe, whatever the signal
             context.load_verify_locations(ca_file)
     except (OSError, ssl.SSLError) as error:
         raise ConfigError(f"ca_file {ca_file} cannot be read ({describe(error)}); give a PEM file") from None
@@ -84,7 +85,7 @@ def _identify(context: "ssl.SSLContext", certificate_file: str | Path, key_file:
     for name, path in (("certificate_file", certificate_file), ("key_file", key_file)):
         try:
             if path is not None:
-                Path(path).open("rb").close()
+                check_regular(Path(path))
         except OSError as error:
             raise ConfigError(f"{name} {path} cannot be read ({describe(error)}); give a PEM file") from None
     try:

@@ -11,8 +11,8 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -25,7 +25,9 @@ from holdfast.client.opening import connect
 from holdfast.client.send.sender import Sender, Waits
 from holdfast.errors import ConfigError, HoldfastError, Stopped
 from holdfast.lines import CLEAR_LINE, one_line, say
+from holdfast.regular_files import read_any
 from holdfast.signals import MEANINGLESS, ignore
+from holdfast.units import KIB
 
 T = TypeVar("T")
 
@@ -47,6 +49,8 @@ STALLS: Final[dict[Waits, str]] = {
     "back": "the node gives every message back",
 }
 
+PASSWORD_BYTES_MAX: Final = 64 * KIB
+"""A token that is used as a password may have some thousands."""
 STOP_SIGNALS: Final = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
 
 
@@ -134,21 +138,50 @@ def place_of(args: argparse.Namespace) -> Url:
     if args.password_file is not None:
         if place.user is None:
             raise ConfigError("--password-file needs a user in --url; give amqp://user@host")
-        try:
-            text = Path(args.password_file).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
-            text = f"{args.password_file} cannot be read ({reason}); give a file with the password"
-            raise ConfigError(text) from None
-        password = text.split("\n", 1)[0].rstrip("\r")
-        if not password:
-            raise ConfigError(f"{args.password_file} has no password in its first line; give a file with the password")
+        password = _password_in(args.password_file)
         return place.with_password(password)
     if place.user is not None and place.password is None:
         if not sys.stdin.isatty():
             raise ConfigError(f"the user of {place} has no password; give one in --url or --password-file")
-        return place.with_password(getpass.getpass(f"password of {place.user} at {place}: "))
+        with _stopped_at_once():
+            return place.with_password(getpass.getpass(f"password of {place.user} at {place}: "))
     return place
+
+
+def _password_in(file: str) -> str:
+    """The first line of that file, which may be a pipe (`<(COMMAND)`)."""
+    advice = "give a file with the password"
+    try:
+        with _stopped_at_once():
+            first = read_any(Path(file), PASSWORD_BYTES_MAX).split(b"\n", 1)[0].rstrip(b"\r")
+        password = first.decode("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
+        raise ConfigError(f"{file} cannot be read ({reason}); {advice}") from None
+    if len(first) > PASSWORD_BYTES_MAX:
+        raise ConfigError(f"{file} has more than {PASSWORD_BYTES_MAX} bytes in its first line; {advice}")
+    if not password:
+        raise ConfigError(f"{file} has no password in its first line; {advice}")
+    return password
+
+
+@contextmanager
+def _stopped_at_once() -> Iterator[None]:
+    """While the block waits, for a pipe or a prompt, the loop does not run, and so hears of no signal: each that ends
+    the command does so by an exception."""
+
+    def stop(number: int, _frame: object) -> None:
+        raise SystemExit(STOP_SIGNALS[signal.Signals(number)])
+
+    before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
+    for number, handler in before.items():
+        if handler is not signal.SIG_IGN:
+            signal.signal(number, stop)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 async def connect_as(args: argparse.Namespace, place: Url) -> Connection:
