@@ -260,11 +260,13 @@ async def test_a_certificate_is_a_login(tmp_path: Path) -> None:
             await (await connection.sender("q")).send(b"hello")
         # The name in ann's certificate is a user's, but that user has no `certificate`.
         for mechanism in (None, "EXTERNAL"):
-            with pytest.raises(AuthenticationFailed, match="not among what the peer offers"):
+            with pytest.raises(AuthenticationFailed, match="not among what the peer offers") as failed:
                 await connect(
                     url(node), ca_file=ann.authority, certificate_file=ann.certificate, key_file=ann.key,
                     mechanism=mechanism,
                 )  # fmt: skip
+            assert "this certificate is the login of no user at this node; use a URL with a user" in str(failed.value)
+            assert "in the clear" not in str(failed.value)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from random import Random
 from typing import Final
 
 from holdfast.amqp.connection import Connection as Engine
-from holdfast.amqp.login.mechanisms import MECHANISMS, mechanisms_for
+from holdfast.amqp.login.mechanisms import EXTERNAL, MECHANISMS, mechanisms_for
 from holdfast.amqp.session.events import (
     ConnectionClosed,
     ConnEvent,
@@ -374,8 +374,7 @@ class Reconnecting:
                 self._fail(ConnectionFailed(f"{self.url}: {self._reason}"))
                 return
             if self._final:
-                wants = "" if self.url.user else "this node requires a user and a password, as in amqp://user@host: "
-                self._fail(AuthenticationFailed(f"{self.url}: {wants}{self._reason}"))
+                self._fail(AuthenticationFailed(f"{self.url}: {self._wanted_login()}{self._reason}"))
                 return
             if self._is_over():
                 return
@@ -391,6 +390,15 @@ class Reconnecting:
             if self._log_throttle.is_due(self._reason, now):
                 log.warning("%s: %s; trying again for %g s", self.url, self._reason, round(self.retry_s - down_s, 1))
             await asyncio.sleep(min(outage.next_wait_s(), self.retry_s - down_s))
+
+    def _wanted_login(self) -> str:
+        """What to do about a refused login, where it was one without a user."""
+        if self.url.user:
+            return ""
+        if EXTERNAL in self._with_login(local=False).wanted:
+            advice = "use a URL with a user and a password, or another certificate"
+            return f"this certificate is the login of no user at this node; {advice}: "
+        return "this node requires a user and a password, as in amqp://user@host: "
 
     async def _connect_once(self) -> None:
         """One connection from its start to its end."""

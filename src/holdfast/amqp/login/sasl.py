@@ -207,7 +207,7 @@ class ClientSasl:
             wanted = " and ".join(self._mechanisms)
             has = "is" if len(self._mechanisms) == 1 else "are"
             text = f"{wanted} {has} not among what the peer offers: {offered}"
-            if PLAIN in names:
+            if PLAIN in names and any(MECHANISMS[name].has_password for name in self._mechanisms):
                 text += "; a password is not sent in the clear: use amqps://, or allow PLAIN"
             self._give_up(text)
         elif mechanism.name not in names:
