@@ -94,10 +94,7 @@ def _add_dead_letters(verbs: "Verbs[argparse.ArgumentParser]") -> None:
 
 def _add_action(parser: argparse.ArgumentParser, name: str) -> None:
     if name == "list":
-        parser.add_argument("--after", type=SEQUENCE, metavar="SEQUENCE", help="begin behind this sequence number")
-        parser.add_argument(
-            "--count", type=COUNT, default=ROWS_DEFAULT, metavar="N", help=f"at most N rows (default {ROWS_DEFAULT})"
-        )
+        _add_choice(parser, "only messages for which this is true", ROWS_DEFAULT)
     elif name == "export":
         parser.add_argument(
             "file",
@@ -120,13 +117,15 @@ def _add_action(parser: argparse.ArgumentParser, name: str) -> None:
     parser.set_defaults(run=_run_entries)
 
 
-def _add_choice(parser: argparse.ArgumentParser, selector: str) -> None:
+def _add_choice(parser: argparse.ArgumentParser, selector: str, count: int | None = None) -> None:
+    """`count`: the default of the option, None for no bound."""
     parser.add_argument(
         "--selector", type=some("a selector"), metavar="EXPRESSION",
         help=f'{selector}, such as "delay > 30 AND JMSPriority >= 7"',
     )  # fmt: skip
     parser.add_argument("--after", type=SEQUENCE, metavar="SEQUENCE", help="begin behind this sequence number")
-    parser.add_argument("--count", type=COUNT, metavar="N", help="at most N messages (default: all that are there)")
+    most = "default: all that are there" if count is None else f"default {count}"
+    parser.add_argument("--count", type=COUNT, default=count, metavar="N", help=f"at most N messages ({most})")
 
 
 # ----------------------------------------------------------------------------------- run, lazily imported

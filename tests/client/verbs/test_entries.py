@@ -67,6 +67,13 @@ async def test_what_a_selector_selects_is_changed(node: NodeProcess) -> None:
             "holdfast messages delete: a consumer holds message 1 of queue 'flights'\n",
         )  # fmt: skip
         nothing = "no message in flights matches\n"
+        code, told, _ = await ended("messages", "list", "flights", *selector, "--after", "1", "--count", "3", "--json")
+        assert [(row["sequence"], row["state"]) for row in json.loads(told)] == [
+            (5, "ready"),
+            (6, "ready"),
+            (7, "ready"),
+        ]
+        assert await ended("messages", "list", "flights", "--selector", "JMSType = 'x'") == (0, "", nothing)
         assert await ended("messages", "delete", "flights", "--selector", "JMSType = 'x'") == (0, "", nothing)
         code, told, _ = await ended("messages", "move", "flights", *selector, "--to", "late", "--after", "1", "--json")
         assert code == 0 and [row["sequence"] for row in json.loads(told)] == [5, 6, 7]

@@ -51,6 +51,18 @@ async def _asked(args: argparse.Namespace) -> int:
 
 
 async def _list(connection: Connection, args: argparse.Namespace) -> None:
+    found = await (_rows(connection, args) if args.selector is None else _matching_rows(connection, args))
+    if args.json:
+        say(json_line(plain(found)))
+    elif found:
+        columns = DEAD_COLUMNS if args.queue == DEAD_LETTERS else COLUMNS
+        say(*table(columns, [[plain(row.get(key)) for key in columns] for row in found]))
+    else:
+        is_all = args.selector is None
+        say(f"no messages in {args.queue}" if is_all else f"no message in {args.queue} matches", file=sys.stderr)
+
+
+async def _rows(connection: Connection, args: argparse.Namespace) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     after = args.after or 0
     while len(found) < args.count:
@@ -60,13 +72,17 @@ async def _list(connection: Connection, args: argparse.Namespace) -> None:
         after = int(answer["after"])
         if not answer["more"]:
             break
-    if args.json:
-        say(json_line(plain(found)))
-    elif found:
-        columns = DEAD_COLUMNS if args.queue == DEAD_LETTERS else COLUMNS
-        say(*table(columns, [[plain(row.get(key)) for key in columns] for row in found]))
-    else:
-        say(f"no messages in {args.queue}", file=sys.stderr)
+    return found
+
+
+async def _matching_rows(connection: Connection, args: argparse.Namespace) -> list[dict[str, Any]]:
+    """Of those that are in the queue now; one that leaves it meanwhile is left out."""
+    found: list[dict[str, Any]] = []
+    async with aclosing(_matching(connection, args)) as sequences:
+        async for sequence in sequences:
+            answer = await _queried(connection, args.queue, {"after": sequence - 1, "count": 1})
+            found += [row for row in answer["entries"] if row["sequence"] == sequence]
+    return found
 
 
 async def _queried(connection: Connection, queue: str, told: dict[str, Any]) -> dict[str, Any]:
@@ -105,7 +121,15 @@ async def _sequences(connection: Connection, args: argparse.Namespace) -> AsyncG
     """Those that were given, or of what was found, which is looked for bit by bit."""
     for sequence in args.sequences:
         yield sequence
-    receiver = None if args.selector is None else await browsed(connection, args)
+    if args.selector is not None:
+        async with aclosing(_matching(connection, args)) as sequences:
+            async for sequence in sequences:
+                yield sequence
+
+
+async def _matching(connection: Connection, args: argparse.Namespace) -> AsyncGenerator[int, None]:
+    """The sequence numbers of what `browsed` reads."""
+    receiver = await browsed(connection, args)
     if receiver is None:
         return
     try:
