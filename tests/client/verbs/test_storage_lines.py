@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.client.verbs.storage_lines import storage_lines
 
-SHOWS = "`holdfast receive '$dead-letters' --browse --json` shows them"
+SHOWS = "`holdfast dead-letters list` shows them"
 LETTERS = {"messages": 3, "bytes": 2_000, "dropped": 0, "dropped_bytes": 0}
 
 

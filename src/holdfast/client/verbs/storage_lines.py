@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from holdfast.columns import counted, size
 
-HOW_TO_READ: Final = "`holdfast receive '$dead-letters' --browse --json`"
+HOW_TO_READ: Final = "`holdfast dead-letters list`"
 
 
 def storage_lines(told: dict[str, Any]) -> list[str]:
