@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import pty
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -122,3 +123,21 @@ async def test_a_node_is_drained_empty_and_resumed(tmp_path: Path) -> None:
         assert await run(node, "resume") == ("hub takes new messages already\n", "")
         await run(node, "send work", stdin="3\n")
         assert await node.stop() == 0
+
+
+async def test_who_stops_waiting_for_a_drained_node_is_told_that_it_stays_drained(node: NodeProcess) -> None:
+    await run(node, "send work", stdin="1\n")
+    for ends, code in ((lambda process: process.send_signal(signal.SIGINT), 130), (lambda _: node.kill(), 1)):
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "holdfast", "drain", "--url", node.url,
+            stdin=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        async with killed_at_the_end(process):
+            assert process.stderr is not None
+            while b"t holds 1 message" not in await process.stderr.readline():
+                pass
+            if (ended := ends(process)) is not None:
+                await ended
+            _, said = await asyncio.wait_for(process.communicate(), LIMIT_S)
+        assert process.returncode == code
+        assert b"holdfast drain: t stays drained until `holdfast resume`\n" in said

@@ -16,6 +16,7 @@ from holdfast.client.verbs.manage import asked, print_json
 from holdfast.client.verbs.render import plain
 from holdfast.client.verbs.running import Progress, run
 from holdfast.columns import counted, size, table
+from holdfast.errors import HoldfastError
 from holdfast.lines import RED, YELLOW, painted, say
 
 COLUMNS: Final = ("node", "state", "version", "messages", "in transit", "oldest", "dead", "sessions", "links", "room")
@@ -121,6 +122,28 @@ async def _drain(connection: Connection, args: argparse.Namespace) -> None:
     if not args.json and not answer["changed"]:
         say(f"{own} was being drained already, since {answer['drain']['since']}", file=sys.stderr)
     progress = Progress()
+    try:
+        told, left = await _until_empty(connection, args, own, progress)
+    except (asyncio.CancelledError, HoldfastError) as error:
+        progress.clear()
+        stays = f"{own} stays drained until `holdfast resume`"
+        if isinstance(error, HoldfastError):
+            say(f"holdfast drain: {stays}", file=sys.stderr)
+        else:
+            error.add_note(stays)
+        raise
+    finally:
+        progress.clear()
+    if args.json:
+        print_json({"node": own, **left})
+    else:
+        say(f"{told}; it takes no new messages until `holdfast resume`")
+
+
+async def _until_empty(
+    connection: Connection, args: argparse.Namespace, own: str, progress: Progress
+) -> tuple[str, dict[str, Any]]:
+    """What the node held when it was last asked, as text and as counts: nothing, unless `args.no_wait`."""
     told, held_at = "", time.monotonic()
     while True:
         began = time.monotonic()
@@ -134,13 +157,8 @@ async def _drain(connection: Connection, args: argparse.Namespace) -> None:
         if _is_held(left):
             held_at = time.monotonic()
         if args.no_wait or began >= held_at + EMPTY_S:
-            break
+            return text, left
         await asyncio.sleep(LOOK_S)
-    progress.clear()
-    if args.json:
-        print_json({"node": own, **left})
-    else:
-        say(f"{text}; it takes no new messages until `holdfast resume`")
 
 
 def _is_held(left: dict[str, Any]) -> bool:
