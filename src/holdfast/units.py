@@ -1,4 +1,4 @@
-"""Seconds, milliseconds, bytes and time stamps, named once.
+"""Seconds, milliseconds, bytes, time stamps and numbers, named once.
 
 Rules of this file: pure functions, no clock; wall time is always milliseconds since the Unix epoch, UTC
 (AMQP 1.0 §1.6.17), monotonic time always float seconds.
@@ -10,7 +10,16 @@ from typing import Final
 KIB: Final = 1024
 MIB: Final = 1024 * 1024
 
+WHOLE_END: Final = 10**18
+"""A number from here on is not written out."""
+
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+def written(number: float) -> str:
+    """As a person writes it: a whole number with all its digits, another with six of them."""
+    is_whole = abs(number) < WHOLE_END and number == int(number)
+    return str(int(number)) if is_whole else f"{number:g}"
 
 
 def iso8601(wall_ms: int) -> str:

@@ -9,6 +9,7 @@ from typing import Final
 
 from holdfast.broker.entries.entry import PRIORITY_DEFAULT
 from holdfast.errors import ConfigError
+from holdfast.units import written
 
 PRIORITY_MOST: Final = 9
 """Higher priorities count as this one."""
@@ -55,13 +56,13 @@ def check_bands(where: str, low: float, normal: float, quiet_s: float) -> None:
     """Raises ConfigError for invalid bands; `where`: names the queue in the error."""
     for key, part in (("room_low", low), ("room_normal", normal)):
         if not 0 < part <= 1:
-            raise ConfigError(f"invalid value {part:g} for {where} {key}; expected a number above 0 and up to 1")
+            raise ConfigError(f"invalid value {written(part)} for {where} {key}; expected a number above 0 and up to 1")
     if low > normal:
-        text = f"invalid values {low:g} and {normal:g} for {where} room_low and room_normal"
+        text = f"invalid values {written(low)} and {written(normal)} for {where} room_low and room_normal"
         raise ConfigError(f"{text}; expected the second not below the first")
     if not 0 < quiet_s <= QUIET_S_MAX:
         expected = f"expected a number of seconds above 0 and up to {QUIET_S_MAX} (a year)"
-        raise ConfigError(f"invalid value {quiet_s:g} for {where} room_quiet_s; {expected}")
+        raise ConfigError(f"invalid value {written(quiet_s)} for {where} room_quiet_s; {expected}")
 
 
 def limit(bound: int | None, part: float) -> int | None:

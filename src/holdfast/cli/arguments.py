@@ -132,20 +132,17 @@ def number_of(low: float, high: float, what: str, kind: type = int, *, above: bo
         except ValueError:
             value = None
         if value is None or not low <= value <= high or (above and value == low):
-            within = f"{_plain(low)} to {_plain(high)}"
+            from holdfast.units import written  # a command without a mistake does not load it
+
+            within = f"{written(low)} to {written(high)}"
             if high > SHOWN_MAX:  # a number that nobody has in mind, unless it is passed
-                within = f"at most {high}" if value is not None and value > high else f"at least {_plain(low)}"
+                within = f"at most {high}" if value is not None and value > high else f"at least {written(low)}"
             if above:
-                within = f"above {_plain(low)} and up to {_plain(high)}"
+                within = f"above {written(low)} and up to {written(high)}"
             raise argparse.ArgumentTypeError(f"invalid value {text!r}; expected {what}, {within}")
         return float(value) if kind is float else int(value)
 
     return parse
-
-
-def _plain(number: float) -> str:
-    """As a person writes it."""
-    return f"{number:.0f}" if number == int(number) else f"{number:g}"
 
 
 def or_none(kind: Callable[[str], float]) -> Callable[[str], float | str]:

@@ -20,6 +20,7 @@ from holdfast.client.receive.delivery import Delivery
 from holdfast.client.replies import Replies
 from holdfast.client.send.sender import Sender
 from holdfast.errors import ConfigError
+from holdfast.units import written
 
 REQUEST_LIMIT_S: Final = 60.0
 SENDERS_MAX: Final = 64
@@ -61,7 +62,7 @@ class Conversation:
                     return await reply
                 return await self._replied(address, sender, replace(wanted, properties=properties), reply)
         except TimeoutError:
-            raise NoReply(f"{address}: no reply came within {limit_s:g} s") from None
+            raise NoReply(f"{address}: no reply came within {written(limit_s)} s") from None
         finally:
             replies.forget(properties.message_id)
 

@@ -25,6 +25,7 @@ from holdfast.client.errors import ConnectionEnded, LinkError, LinkStolen
 from holdfast.client.network.backoff import Outage
 from holdfast.client.network.url import Url
 from holdfast.errors import LocalProtocolError
+from holdfast.units import written
 
 TRANSIENT: Final = frozenset(
     (
@@ -266,7 +267,7 @@ class ClientLink(LinkHandler):
         if description and condition:
             text += f" ({condition})"
         if tried_s:
-            text += f"; given up after {round(tried_s, 1):g} s"
+            text += f"; given up after {written(round(tried_s, 1))} s"
         kind = LinkStolen if condition == conditions.STOLEN else LinkError
         return kind(text, condition)
 

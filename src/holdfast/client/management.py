@@ -22,6 +22,7 @@ from holdfast.client.outcomes import Accepted as AcceptedOutcome
 from holdfast.client.outcomes import Outcome, from_state, too_large
 from holdfast.client.outcomes import Rejected as RejectedOutcome
 from holdfast.errors import RemoteProtocolError
+from holdfast.units import written
 
 ADDRESS = "$management"
 CREDIT = 100
@@ -100,7 +101,7 @@ class Management(ClientLink):
             async with asyncio.timeout(limit_s):
                 return await request.future
         except TimeoutError:
-            text = f"{what}: no answer from {self._connection.url} for {limit_s:g} s"
+            text = f"{what}: no answer from {self._connection.url} for {written(limit_s)} s"
             if message_id in self._asked and not request.is_repeatable:
                 raise RequestInDoubt(f"{text}; {UNKNOWN}") from None
             raise ConnectionFailed(text) from None

@@ -21,7 +21,7 @@ from holdfast.fleet.tokens import TOKEN_CHARACTERS_MAX, Token, parse_token
 from holdfast.fleet.upgrade import Versions
 from holdfast.lines import say
 from holdfast.names import HostPort, parse_host_port
-from holdfast.units import iso8601
+from holdfast.units import iso8601, written
 
 FINGERPRINT_DIGITS: Final = 64
 RETRY_S: Final = 1.0
@@ -47,7 +47,7 @@ def enrol(args: argparse.Namespace) -> int:
             if time.monotonic() >= ends_at:
                 raise
             if not is_told:
-                say(f"holdfast fleet enrol: {error}; trying for {args.retry:g} s", file=sys.stderr)
+                say(f"holdfast fleet enrol: {error}; trying for {written(args.retry)} s", file=sys.stderr)
                 is_told = True
             time.sleep(min(RETRY_S, max(0.0, ends_at - time.monotonic())))
     _installed(site.install(text, token.fingerprint, time.time()), args.site)

@@ -13,6 +13,7 @@ from holdfast.pacing.choosing import policy_of
 from holdfast.pacing.messages import BYTES_MAX
 from holdfast.pacing.policy import PAPER, Thresholds
 from holdfast.pacing.table import PERIOD_S
+from holdfast.units import written
 
 SHARE: Final = (0.001, 1_000.0)
 """The lowest and the highest share of a client."""
@@ -74,8 +75,8 @@ class PacingConfig:
             raise ConfigError(f"invalid value {self.rate} for pacing rate; expected 1 to {BYTES_MAX} bytes a second")
         low_s, high_s = PERIOD_S
         if not low_s <= self.period_s <= high_s:
-            text = f"expected {low_s:g} to {high_s:g} seconds"
-            raise ConfigError(f"invalid value {self.period_s:g} for pacing period_s; {text}")
+            text = f"expected {written(low_s)} to {written(high_s)} seconds"
+            raise ConfigError(f"invalid value {written(self.period_s)} for pacing period_s; {text}")
         try:
             policy_of(self.policy, lend=self.lend)
         except ConfigError as error:
@@ -110,9 +111,8 @@ class PacingConfig:
         for client, share in self.shares:
             _check_other(client, "pacing shares", node)
             if not low <= share <= high:
-                raise ConfigError(
-                    f"invalid value {share:g} for pacing shares of {client!r}; expected {low:g} to {high:g}"
-                )
+                within = f"{written(low)} to {written(high)}"
+                raise ConfigError(f"invalid value {written(share)} for pacing shares of {client!r}; expected {within}")
         if self.shares and self.rate is None:
             raise ConfigError("pacing shares without a rate; give this root a rate, or leave the shares out")
 
@@ -134,8 +134,9 @@ class PacingConfig:
             if host and host not in self.hosts:
                 raise ConfigError(f'invalid value {host!r} in pacing host_shares; expected "" or one of pacing hosts')
             if not low <= share <= high:
+                within = f"{written(low)} to {written(high)}"
                 raise ConfigError(
-                    f"invalid value {share:g} for pacing host_shares of {host!r}; expected {low:g} to {high:g}"
+                    f"invalid value {written(share)} for pacing host_shares of {host!r}; expected {within}"
                 )
         if self.host_shares and self.rate is None:
             raise ConfigError("pacing host_shares without a rate; give this root a rate, or leave them out")

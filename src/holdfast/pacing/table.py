@@ -16,6 +16,7 @@ from holdfast.pacing.messages import BYTES_MAX, VALID_MS_MAX, Pace, Report
 from holdfast.pacing.obedience import LEAST_S
 from holdfast.pacing.policy import FLOOR_SHARE, HORIZON_S, Policy, Root
 from holdfast.pacing.rows import Row, typical_round_trip_s
+from holdfast.units import written
 
 PERIOD_S: Final = (0.1, 59.0)
 """The root's period: its lease, two of it and 2 s, is at most 120 s."""
@@ -56,7 +57,7 @@ class Pacing:
             raise ValueError(f"invalid rate {self.rate}; expected 1 to {BYTES_MAX} bytes a second")
         low, high = PERIOD_S
         if not low <= self.period_s <= high:
-            raise ValueError(f"invalid period {self.period_s}; expected {low} to {high:g} seconds")
+            raise ValueError(f"invalid period {self.period_s}; expected {low} to {written(high)} seconds")
         if not all(0.001 <= share <= 1_000 for share in self.shares.values()):
             raise ValueError("invalid share; expected 0.001 to 1,000")
 

@@ -29,6 +29,7 @@ from holdfast.peers.peer import Peer
 from holdfast.routing.damping import Damping
 from holdfast.schema import is_whole, is_whole_within
 from holdfast.settings.neighbours import NeighbourConfig
+from holdfast.units import written
 
 STORE: Final = Symbol("holdfast:store")
 HOLD_TIME: Final = Symbol("holdfast:hold-time")
@@ -223,7 +224,7 @@ class Neighbour:
                     peer.amqp.output.append(EMPTY_FRAME)
                 peer.touch()
         if now >= self.heard_at + self.liveness.hold_time_s:
-            self._parts.connections.drop(peer, f"nothing heard for {self.liveness.hold_time_s:g} s")
+            self._parts.connections.drop(peer, f"nothing heard for {written(self.liveness.hold_time_s)} s")
             return
         self._act(self.liveness.tick(now, self.heard_at, self.hop.unanswered_at()))
         if self.peer is not peer:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from holdfast.errors import ConfigError
+from holdfast.units import written
 
 COSTS: Final = ("given", "measured")
 
@@ -38,7 +39,9 @@ class RoutingConfig:
         for key, (low, high) in ROUTING_WITHIN.items():
             value = getattr(self, key)
             if not low <= value <= high:
-                raise ConfigError(f"invalid value {value!r} for routing {key}; expected {low:g} to {high:g}")
+                raise ConfigError(
+                    f"invalid value {value!r} for routing {key}; expected {written(low)} to {written(high)}"
+                )
 
 
 ROUTING_WITHIN: Final[dict[str, tuple[float, float]]] = {

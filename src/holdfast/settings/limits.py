@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from holdfast.errors import ConfigError
-from holdfast.units import MIB
+from holdfast.units import MIB, written
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,7 +166,9 @@ class Limits:
         for key, (low, high) in LIMITS_WITHIN.items():
             value = getattr(self, key)
             if not low <= value <= high:
-                raise ConfigError(f"invalid value {value!r} for limits {key}; expected {low:g} to {high:g}")
+                raise ConfigError(
+                    f"invalid value {value!r} for limits {key}; expected {written(low)} to {written(high)}"
+                )
         needed = min(self.message_bytes_max, 2 * self.stream_bytes)
         if self.partial_bytes_max < needed:
             raise ConfigError(

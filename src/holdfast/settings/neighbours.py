@@ -6,6 +6,7 @@ from typing import Final
 from holdfast.errors import ConfigError
 from holdfast.names import check_name
 from holdfast.settings.checks import positive, server_name_with
+from holdfast.units import written
 
 PROBE_S_MIN: Final = 0.005
 """A node that probed its neighbours more often would do little else."""
@@ -59,8 +60,8 @@ class NeighbourConfig:
         where = f"neighbour {self.name!r}"
         if self.probe_s is not None and not PROBE_S_MIN <= self.probe_s <= self.hold_time_s:
             raise ConfigError(
-                f"invalid value {self.probe_s} for {where} probe_s; expected a number of seconds from {PROBE_S_MIN:g} "
-                f"to hold_time_s ({self.hold_time_s:g})"
+                f"invalid value {self.probe_s} for {where} probe_s; expected a number of seconds from "
+                f"{written(PROBE_S_MIN)} to hold_time_s ({written(self.hold_time_s)})"
             )
         if self.local is not None and self.remote is None:
             raise ConfigError(f"{where} has local without remote; add remote, or remove local")

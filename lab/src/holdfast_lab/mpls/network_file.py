@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from holdfast.errors import ConfigError
 from holdfast.text_files import read_text, toml_of
+from holdfast.units import written
 from holdfast_lab.mpls.igp import ROUTERS_MAX, Timers
 
 FILE_BYTES_MAX: Final = 1_000_000
@@ -343,7 +344,7 @@ def _one_of(table: Table, where: str, key: str, known: Sequence[str] | set[str])
 def _number(table: Table, where: str, key: str, low: float, high: float) -> float:
     value = table.get(key)
     if not isinstance(value, (int, float)) or isinstance(value, bool) or not low <= value <= high:
-        raise _Wrong(f"invalid value {value!r:.60} for {where}.{key}; expected {low:g} to {high:g}")
+        raise _Wrong(f"invalid value {value!r:.60} for {where}.{key}; expected {written(low)} to {written(high)}")
     return float(value)
 
 

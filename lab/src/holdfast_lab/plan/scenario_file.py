@@ -18,6 +18,7 @@ from holdfast.routing.topology import DIRECTIONS
 from holdfast.settings.limits import Limits
 from holdfast.settings.queues import QueueConfig
 from holdfast.text_files import not_utf8, toml_of
+from holdfast.units import written
 from holdfast_lab.base.seed_tree import SeedTree
 from holdfast_lab.plan.faults import KINDS as FAULT_KINDS
 from holdfast_lab.plan.faults import Fault, FaultBudget, make_fault
@@ -40,7 +41,7 @@ Check = Callable[[Any], str | None]
 def _number(low: float, high: float, what: str) -> Check:
     def check(value: Any) -> str | None:
         good = isinstance(value, (int, float)) and not isinstance(value, bool) and low <= value <= high
-        return None if good else f"{what}, {low:g} to {high:g}"
+        return None if good else f"{what}, {written(low)} to {written(high)}"
 
     return check
 

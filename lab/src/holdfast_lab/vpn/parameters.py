@@ -10,6 +10,7 @@ from typing import Final
 from holdfast.errors import ConfigError
 from holdfast.pacing.choosing import policy_of
 from holdfast.pacing.policy import PAPER, Thresholds
+from holdfast.units import written
 
 SIZE: Final = 5_000
 """Bytes of a message (§4.2)."""
@@ -142,4 +143,4 @@ def sizing(experiment: Experiment, burst: float) -> Experiment:
 
 def _within(key: str, value: float, low: float, high: float) -> None:
     if not low <= value <= high:
-        raise ConfigError(f"invalid value {value:g} for {key}; expected {low:g} to {high:g}")
+        raise ConfigError(f"invalid value {value:g} for {key}; expected {written(low)} to {written(high)}")

@@ -12,6 +12,7 @@ from typing import Final
 from holdfast.client.feed.cutting import Cutter
 from holdfast.client.feed.intake import Given, Intake
 from holdfast.errors import ConfigError
+from holdfast.units import written
 
 READ_BYTES: Final = 64 * 1024
 BURST_S: Final = 1.0
@@ -109,7 +110,7 @@ class Sockets:
                 async with asyncio.timeout(self._silence_s):
                     data = await reader.read(READ_BYTES)
             except TimeoutError:
-                tell(f"{source}: closed, as nothing came for {self._silence_s:g} s (--silence-timeout)")
+                tell(f"{source}: closed, as nothing came for {written(self._silence_s)} s (--silence-timeout)")
                 return
             if not data:
                 if cutter.pending:

@@ -25,6 +25,7 @@ from holdfast.client.verbs.running import Progress, complain, connect_as, place_
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.lines import json_line, say
 from holdfast.names import DEAD_LETTERS
+from holdfast.units import written
 
 R = TypeVar("R", bound=Receiver)
 
@@ -84,7 +85,7 @@ class Receiving(ABC, Generic[R]):
         else:
             if args.count is not None and self._received < args.count:
                 code = 1
-                silence = "" if args.idle_timeout is None else f", then none for {args.idle_timeout:g} s"
+                silence = "" if args.idle_timeout is None else f", then none for {written(args.idle_timeout)} s"
                 came = f"{self._received} of {args.count} messages came{silence}"
                 say(f"holdfast {args.verb}: {args.address}: {came}", file=sys.stderr)
             if self._unreadable:

@@ -27,7 +27,7 @@ from holdfast.errors import ConfigError, HoldfastError, Stopped
 from holdfast.lines import CLEAR_LINE, one_line, say
 from holdfast.regular_files import read_any
 from holdfast.signals import MEANINGLESS, ignore
-from holdfast.units import KIB
+from holdfast.units import KIB, written
 
 T = TypeVar("T")
 
@@ -254,7 +254,7 @@ async def _tell_stalls(
             most, released, since, told = made, sender.released, now, False
         elif limit_s is not None and now - since >= limit_s:
             option = getattr(args, "stall_option", "--stall-timeout")
-            text = f"{args.address}: {STALLS[reason]}; given up after {limit_s:g} s ({option})"
+            text = f"{args.address}: {STALLS[reason]}; given up after {written(limit_s)} s ({option})"
             sender.fail(HoldfastError(text))
             return
         elif not told and now - since >= STALLED_S:

@@ -11,7 +11,7 @@ from holdfast.broker.stored.groups import Group
 from holdfast.broker.stored.origins import Origin
 from holdfast.engine.log import Log
 from holdfast.settings.limits import Limits
-from holdfast.units import MIB
+from holdfast.units import MIB, written
 
 GROUP_BYTES_MAX: Final = 8 * MIB
 """Bytes on disk of one group, which one batch moves at once."""
@@ -79,7 +79,9 @@ class GroupBounds:
         most = self._limits.group_wait_s
         for group in list(origin.groups.by_first.values()):
             if now - group.since >= most and not origin.is_whole(group):
-                self.give_up(origin, group, INCOMPLETE, f"the rest of it did not come within {most:g} s (group_wait_s)")
+                self.give_up(
+                    origin, group, INCOMPLETE, f"the rest of it did not come within {written(most)} s (group_wait_s)"
+                )
 
     def _refuse(self, origin: Origin, first: int, reason: str, why: str) -> None:
         if self._refused != (origin.origin, first):

@@ -35,6 +35,7 @@ from holdfast.settings.limits import Limits
 from holdfast.state.blobs import Blobs
 from holdfast.state.catalog import Catalog
 from holdfast.state.turns import Undone
+from holdfast.units import written
 
 COUNTER_BYTES: Final = 8
 NONCE_BYTES: Final = 8
@@ -228,7 +229,8 @@ class Transactions:
             transaction = next(iter(self.timed.values()))
             if transaction.until > now:
                 break
-            text = f"the transaction was open for longer than {self._parts.limits.transaction_s:g} s (transaction_s)"
+            most_s = written(self._parts.limits.transaction_s)
+            text = f"the transaction was open for longer than {most_s} s (transaction_s)"
             self.give_up(transaction, text, conditions.TRANSACTION_TIMEOUT)
 
     def give_up(self, transaction: Transaction, why: str, condition: str = conditions.TRANSACTION_ROLLBACK) -> None:

@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import Final
 
 from holdfast.engine.events import CommandEnded, RunCommand
+from holdfast.units import written
 
 END_S: Final = 5.0
 """Seconds that a command has to end after SIGTERM."""
@@ -75,7 +76,7 @@ async def _waited(process: Process, timeout_s: float) -> str:
             await asyncio.wait_for(process.wait(), END_S)
         _signal(process, signal.SIGKILL)
         await process.wait()
-        return f"its command had not ended after {timeout_s:g} s, and was ended"
+        return f"its command had not ended after {written(timeout_s)} s, and was ended"
     if code < 0:
         return f"its command was ended by signal {-code}"
     return f"its command ended with {code}" if code else ""
