@@ -72,6 +72,18 @@ async def test_without_retry_it_tries_once() -> None:
         await connect(f"amqp://127.0.0.1:{port}", retry_s=0)
 
 
+async def test_without_retry_an_answer_that_comes_late_is_no_long_outage() -> None:
+    async def late(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(1.1)
+        writer.write(b"HTTP/1.1 408 Request Timeout\r\n\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(late, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        with pytest.raises(ConnectionFailed, match="cannot connect: this is an HTTP server"):
+            await connect(f"amqp://127.0.0.1:{port}", retry_s=0)
+
+
 async def test_it_waits_for_a_node_that_comes_later() -> None:
     broker = FakeBroker()
     with closed_port() as broker.port:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from holdfast.client import ConnectionFailed, connect
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.management.status import measured
 from holdfast.names import HostPort
@@ -219,6 +220,8 @@ async def ask(port: int, data: bytes, *, limit_s: float = 10.0) -> bytes:
         (b"GET /none HTTP/1.1\r\n\r\n", b"HTTP/1.1 404 Not Found"),
         (b"GET /defect HTTP/1.1\r\n\r\n", b"HTTP/1.1 503 Service Unavailable"),
         (b"AMQP\0\1\0\0\r\n\r\n", b"HTTP/1.1 400 Bad Request"),
+        (b"AMQP\0\1\0\0", b"HTTP/1.1 400 Bad Request"),
+        (b"\x16\x03\1\0", b"HTTP/1.1 400 Bad Request"),
         (b"GET  /ok HTTP/1.1\r\n\r\n", b"HTTP/1.1 400 Bad Request"),
         (b"\xff\xfe /ok HTTP/1.1\r\n\r\n", b"HTTP/1.1 405 Method Not Allowed"),
         (b"GET /ok HTTP/1.1\r\n" + b"X: y\r\n" * REQUEST_BYTES_MAX, b"HTTP/1.1 431"),
@@ -231,6 +234,12 @@ async def test_each_request_has_its_answer(data: bytes, wanted: bytes) -> None:
         head, _, body = answer.partition(b"\r\n\r\n")
         assert not answer or (b"Connection: close" in head and bool(body) == (not data.startswith(b"HEAD")))
         assert (await ask(port, b"GET /ok HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 200")
+
+
+async def test_a_client_of_another_protocol_hears_at_once_that_this_is_http() -> None:
+    async with serving() as (_, port):
+        with pytest.raises(ConnectionFailed, match="cannot connect: this is an HTTP server"):
+            await connect(f"amqp://127.0.0.1:{port}", retry_s=0)
 
 
 async def test_slow_clients_are_ended_and_so_is_a_page_that_never_comes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -382,7 +382,7 @@ class Reconnecting:
             outage.failed(now)
             down_s = outage.down_s(now)
             if down_s >= self.retry_s:
-                what = "cannot connect" if down_s < 1 else f"no connection for {down_s:.0f} s"
+                what = "cannot connect" if down_s < 1 or not self.retry_s else f"no connection for {down_s:.0f} s"
                 if outage.flapped:
                     what = f"every connection ended at once, for {down_s:.0f} s"
                 self._fail(ConnectionFailed(f"{self.url}: {what}: {self._reason}"))

@@ -39,6 +39,10 @@ REASONS: Final = {
     431: "Request Header Fields Too Large", 503: "Service Unavailable",
 }  # fmt: skip
 
+FIRST_BYTES: Final = 4
+_OTHERS: Final = (b"AMQP", b"\x16\x03")
+"""How AMQP and TLS begin: such a client waits for an answer, and would send no more."""
+
 Page = Callable[[], Awaitable[Answered]]
 
 
@@ -91,7 +95,10 @@ class AdminServer:
     async def _answer(self, reader: asyncio.StreamReader) -> tuple[str, Answered]:
         try:
             async with asyncio.timeout(REQUEST_S):
-                head = await reader.readuntil(b"\r\n\r\n")
+                first = await reader.readexactly(FIRST_BYTES)
+                if first.startswith(_OTHERS):
+                    return "GET", _told(400, "expected a request of HTTP/1.1")
+                head = first + await reader.readuntil(b"\r\n\r\n")
         except TimeoutError:
             return "GET", _told(408, "the request took too long")
         except asyncio.LimitOverrunError:
