@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import json
+import os
 import sys
 import tracemalloc
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -39,6 +40,16 @@ async def encoded(parts: Parts, size: int | None = None) -> bytes:
 
 
 # ----------------------------------------------------------------------------------------------------- the body
+
+
+async def test_a_body_from_a_pipe_needs_its_size(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(ConfigError, match=r"pipe is no regular file; give one, or the size of the body$"):
+        Body(pipe)
+    writing = asyncio.create_task(asyncio.to_thread(pipe.write_bytes, b"body"))
+    assert await encoded(pipe, 4) == await encoded([b"body"], 4)
+    await writing
 
 
 @pytest.mark.parametrize("size", [0, 1, PART_BYTES, PART_BYTES + 1, 3 * SECTION_BYTES + 5])

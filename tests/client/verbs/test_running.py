@@ -86,3 +86,15 @@ async def test_a_pipe_is_no_certificate_and_is_not_waited_for(tmp_path: Path, op
     found = await run_holdfast("status", "--url", "amqps://127.0.0.1:1", *words, limit_s=20.0)
     told = f"{option.replace('-', '_')} {pipe} cannot be read (no regular file); give a PEM file"
     assert (found.code, found.stderr) == (2, f"holdfast status: {told}\n")
+
+
+@pytest.mark.parametrize("kind", ["pipe", "/dev/zero", "."])
+async def test_what_is_no_regular_file_is_not_sent_as_one(tmp_path: Path, kind: str) -> None:
+    """Its size would have to be known, and nobody may ever write to a pipe."""
+    file = tmp_path / kind
+    if kind == "pipe":
+        os.mkfifo(file)
+    found = await run_holdfast("send", "q", "--file", str(file), "--url", "amqp://127.0.0.1:1", limit_s=20.0)
+    reason = "Is a directory" if kind == "." else "no regular file"
+    told = f"{file} cannot be read ({reason}); give a file that can be read"
+    assert (found.code, found.stderr) == (2, f"holdfast send: {told}\n")

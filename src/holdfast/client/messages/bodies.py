@@ -6,6 +6,7 @@ a time. Source: AMQP 1.0 §3.2.6.
 
 import asyncio
 import io
+import stat
 import threading
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Iterable, Iterator
 from pathlib import Path
@@ -43,6 +44,8 @@ class Body:
             except OSError as error:
                 raise unreadable(parts, error) from None
             if size is None:
+                if not stat.S_ISREG(found.st_mode):
+                    raise ConfigError(f"{parts} is no regular file; give one, or the size of the body")
                 size = found.st_size
         self.size = size
 

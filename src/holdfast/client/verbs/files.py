@@ -40,6 +40,7 @@ from holdfast.columns import size
 from holdfast.durable import sync_directories
 from holdfast.errors import ConfigError, HoldfastError, RemoteProtocolError
 from holdfast.lines import json_line, one_line, say
+from holdfast.regular_files import check_regular
 
 FILE_NAME: Final = "file-name"
 """The application property that holds a file's name."""
@@ -58,8 +59,7 @@ def send_files(args: argparse.Namespace) -> int:
             text = f"invalid file name {path!r}; expected one in UTF-8, as it goes along with the file"
             raise ConfigError(text) from None
         try:
-            with open(path, "rb"):
-                pass
+            check_regular(Path(path))
         except OSError as error:
             raise unreadable(path, error) from None
     return run(_SendFiles(args).run)
