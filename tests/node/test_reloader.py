@@ -141,11 +141,11 @@ def test_a_pipe_without_a_reader_or_a_writer_holds_nobody_up(tmp_path: Path) -> 
     opened: list[Any] = []
     with pytest.raises(ConfigError, match=r"log file .* cannot be opened"):
         opened.append(Opened("log", pipe, 0o640))
-    with pytest.raises(ConfigError, match="invalid first line of 0 bytes in user 'ann' password_file"):
+    with pytest.raises(ConfigError, match=r"^user 'ann' password_file '.*' cannot be read \(no regular file\)"):
         password_in("user 'ann'", str(pipe))
     reader = os.open(pipe, os.O_RDWR)
     try:
-        with pytest.raises(ConfigError, match="invalid first line of 0 bytes"):
+        with pytest.raises(ConfigError, match=r"cannot be read \(no regular file\)"):
             password_in("user 'ann'", str(pipe))
         written = Opened("log", pipe, 0o640)
         assert os.get_blocking(written.fd), "its lines are written by a thread, which may wait"

@@ -3,10 +3,11 @@
 Rules of this file: an error says where the password came from and how long it is, and nothing else of it.
 """
 
-import os
+from pathlib import Path
 from typing import Final
 
 from holdfast.errors import ConfigError
+from holdfast.regular_files import read_any, read_regular
 
 PASSWORD_BYTES_MAX: Final = 1024
 
@@ -17,16 +18,12 @@ def password_in(where: str, file: str) -> str:
     key = where if is_option else f"{where} password_file"
     try:
         # A node that reloads must not wait for who writes to a pipe; a command may.
-        with open(file, "rb", opener=None if is_option else _without_waiting) as stream:
-            first = stream.read(PASSWORD_BYTES_MAX + 2) or b""
+        bytes_max = PASSWORD_BYTES_MAX + 1
+        first = read_any(Path(file), bytes_max) if is_option else read_regular(Path(file), bytes_max)[0]
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise ConfigError(f"{key} {file!r} cannot be read ({reason}); give a readable file") from None
     return check_password(f"{key} {file!r}", first)
-
-
-def _without_waiting(file: str, flags: int) -> int:
-    return os.open(file, flags | os.O_NONBLOCK)
 
 
 def check_password(source: str, data: bytes) -> str:
