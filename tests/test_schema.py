@@ -1,5 +1,7 @@
 """What counts as a whole number, in a file and from a peer; which key is meant by one that is none."""
 
+import math
+from datetime import date
 from typing import Any
 
 import pytest
@@ -16,6 +18,7 @@ from holdfast.schema import (
     Kind,
     check_document,
     check_keys,
+    found,
     is_whole_within,
     one_of,
     whole_within,
@@ -50,6 +53,38 @@ def test_a_key_that_is_nearly_right_is_not_sent_to_another_table() -> None:
 
 
 @pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ({"name": "a", "of it": [True, 1, {}]}, "{ name = 'a', 'of it' = [true, 1, {}] }"),
+        ({"": date(2026, 1, 2)}, "{ '' = 2026-01-02 }"),
+        ([math.inf, -math.inf, 0.5], "[inf, -inf, 0.5]"),
+        (None, "None"),
+        ({"name": "x" * 80}, "{ name = '" + "x" * 47 + "..."),
+        ([10**60, 1], "[..., 1]"),
+    ],
+)
+def test_a_value_is_told_as_it_is_written_in_toml(value: Any, text: str) -> None:
+    assert found(value) == text
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "said"),
+    [
+        (COUNT, "3", "a whole number above 0, without quotes"),
+        (whole_within(1, 9), "3", "a whole number, 1 to 9, without quotes"),
+        (SECONDS, "1.5", "a number of seconds above 0, without quotes"),
+        (FLAG, "true", "true or false, without quotes"),
+        (COUNT, "many", "a whole number above 0"),
+        (COUNT, "0", "a whole number above 0"),
+        (one_of("a", "b"), "3", "one of a, b"),
+        (TEXTS, "3", "a list of texts in quotes"),
+    ],
+)
+def test_quotes_are_told_where_they_are_the_mistake(kind: Kind, value: str, said: str) -> None:
+    assert kind.wanted(value) == said
+
+
+@pytest.mark.parametrize(
     ("kind", "value", "said"),
     [
         (
@@ -68,7 +103,7 @@ def test_a_key_that_is_nearly_right_is_not_sent_to_another_table() -> None:
         (
             TEXTS,
             [10**5000],
-            "with a whole number too long to write out for queue 'x' m; expected a list of texts in quotes",
+            "[...] for queue 'x' m; expected a list of texts in quotes",
         ),
         (FLAG, 2**63, "9223372036854775808 for queue 'x' m; expected true or false"),
         (TEXT, 2**63, "9223372036854775808 for queue 'x' m; expected text in quotes, not empty"),

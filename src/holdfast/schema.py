@@ -6,7 +6,11 @@ the key, the value and what is expected. Relations between values are checked by
 """
 
 import math
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from datetime import date, time
+from itertools import islice
 from typing import Any, Final, NamedTuple, TypeGuard
 
 from holdfast.errors import ConfigError
@@ -14,16 +18,22 @@ from holdfast.errors import ConfigError
 
 class Kind(NamedTuple):
     """What a key accepts: in words, and as a test of the value. `is_open`: numbers, of which the words say no
-    maximum."""
+    maximum. `lacks`: what is wrong within a value, if that can be said."""
 
     expected: str
     fits: Callable[[Any], bool]
     is_open: bool = False
+    lacks: Callable[[Any], str] | None = None
 
     def wanted(self, value: object) -> str:
-        """What is expected in place of `value`: with the maximum, where it is beyond every number."""
-        is_beyond = self.is_open and is_whole(value) and value > WHOLE_MAX
-        return f"{self.expected}, at most {WHOLE_MAX}" if is_beyond else self.expected
+        """What is expected in place of `value`: with the maximum, where it is beyond every number, and where a number
+        or a flag stands in quotes, without them."""
+        if self.is_open and is_whole(value) and value > WHOLE_MAX:
+            return f"{self.expected}, at most {WHOLE_MAX}"
+        if isinstance(value, str) and any(self.fits(meant) for meant in _unquoted(value)):
+            return f"{self.expected}, without quotes"
+        lacks = "" if self.lacks is None else self.lacks(value)
+        return f"{self.expected}; {lacks}" if lacks else self.expected
 
 
 Keys = Mapping[str, Kind]
@@ -31,6 +41,18 @@ WHOLE_MAX: Final = 2**63 - 1
 FOUND_MAX: Final = 60
 """The maximum number of characters of a wrong value in an error."""
 _SHOWN_END: Final = 10**FOUND_MAX
+_FLAGS: Final = {"true": True, "false": False}
+_BARE: Final = re.compile("[A-Za-z0-9_-]+")
+"""A key that TOML has without quotes."""
+
+
+def _unquoted(text: str) -> Iterator[Any]:
+    """What the text would be without its quotes, other than text."""
+    if text in _FLAGS:
+        yield _FLAGS[text]
+    for number in (int, float):
+        with suppress(ValueError):
+            yield number(text[:FOUND_MAX])
 
 
 def is_whole(value: object) -> TypeGuard[int]:
@@ -76,15 +98,27 @@ KEYS_SHOWN_MAX: Final = 12
 
 def found(value: object) -> str:
     """`value` as TOML would write it, cut to fit a line, for any value; what it is like, where it cannot be written."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
     if isinstance(value, int) and abs(value) >= _SHOWN_END:
         return f"of more than {FOUND_MAX} digits"  # Python refuses to write out the largest
-    try:
-        text = repr(value)
-    except ValueError:
-        return "with a whole number too long to write out"
+    text = _as_toml(value)
     return text if len(text) <= FOUND_MAX else text[: FOUND_MAX - 3] + "..."
+
+
+def _as_toml(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return str(value) if abs(value) < _SHOWN_END else "..."
+    if isinstance(value, Mapping):
+        items = [f"{_key(key)} = {_as_toml(item)}" for key, item in islice(value.items(), FOUND_MAX)]
+        return f"{{ {', '.join(items)} }}" if items else "{}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_as_toml, value[:FOUND_MAX]))}]"
+    return value.isoformat() if isinstance(value, (date, time)) else repr(value)
+
+
+def _key(key: object) -> str:
+    return key if isinstance(key, str) and _BARE.fullmatch(key) else repr(key)
 
 
 def check_keys(where: str, table: Mapping[str, Any], kinds: Keys, others: Mapping[str, Keys] | None = None) -> None:

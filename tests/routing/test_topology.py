@@ -107,7 +107,7 @@ def test_what_a_link_costs(text: str, cost_micro: int) -> None:
         ("", "there is no [[node]]; add at least one"),
         ("node = 1", "invalid value 1 for node; expected a list of tables, [[node]]"),
         ("node = [1]", "invalid value [1] for node; expected a list of tables, [[node]]"),
-        ('[node]\nname = "a"', "invalid value {'name': 'a'} for node; expected a list of tables, [[node]]"),
+        ('[node]\nname = "a"', "invalid value { name = 'a' } for node; expected a list of tables, [[node]]"),
         (NODES + "[[links]]", "unknown key 'links'; expected one of [[node]], [[link]]"),
         ("[[node]]\nnumber = 1", "node number 1 has no name; expected"),
         ("[[node]]\nname = 1", "invalid value 1 for node number 1 name; expected text in quotes"),

@@ -70,12 +70,12 @@ def test_all_kinds() -> None:
          "invalid value 'tag' for link 'l' step 1 aggregate key or field; expected a name that differs"),
         ({"aggregate": {"key": "ends", "within_s": 1, "of": "count"}}, "invalid value 'ends' for link 'l' step 1"),
         ({"properties": {}}, "link 'l' step 1 properties changes nothing; expected add, rename or drop"),
-        ({"properties": {"add": {"a": [1]}}}, "invalid value {'a': [1]} for link 'l' step 1 properties add"),
+        ({"properties": {"add": {"a": [1]}}}, "invalid value { a = [1] } for link 'l' step 1 properties add"),
         ({"properties": {"add": {"a": 2**63}}}, "invalid value 9223372036854775808 "),
         ({"lookup": {"key": "a", "value": "b"}},
          "link 'l' step 1 lookup has no table; expected a table of at most 10000"),
         ({"lookup": {"key": "a", "value": "b", "table": {"a": 1}}},
-         "invalid value {'a': 1} for link 'l' step 1 lookup"),
+         "invalid value { a = 1 } for link 'l' step 1 lookup"),
     ],
 )  # fmt: skip
 def test_mistakes(step: Any, line: str) -> None:

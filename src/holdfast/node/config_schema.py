@@ -5,10 +5,10 @@ Rules of this file: no values are made here, and no limits: those are of the set
 
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import Final
+from typing import Any, Final
 
 from holdfast.node import access
-from holdfast.schema import COUNT, FLAG, NUMBER, SECONDS, TEXT, TEXTS, Keys, Kind, is_number, is_whole
+from holdfast.schema import COUNT, FLAG, NUMBER, SECONDS, TEXT, TEXTS, Keys, Kind, found, is_number, is_whole
 from holdfast.settings.limits import Limits
 from holdfast.settings.queues import QUEUE_KEYS
 
@@ -83,17 +83,34 @@ TABLES: Final[Mapping[str, Keys]] = {
     },
     "limits": {field.name: SECONDS if field.type is float else COUNT for field in fields(Limits)},
 }
+FETCH_KEYS: Final = ("from", "to")
 _ADDRESSES: Final = Kind(
     'a table of addresses, as { flights = "/queue/flights" }',
     lambda value: isinstance(value, dict) and all(isinstance(item, str) for item in value.values()),
 )
+
+
+def _lacks_of_fetch(value: Any) -> str:
+    """The first of the tables that lacks a key, or has one too many."""
+    for place, item in enumerate(value if isinstance(value, list) else (), 1):
+        if not isinstance(item, dict):
+            continue
+        which = "the first" if place == 1 else f"number {place}"
+        if missing := [key for key in FETCH_KEYS if key not in item]:
+            return f"{which} has no {' and no '.join(missing)}"
+        if others := [key for key in item if key not in FETCH_KEYS]:
+            return f"{which} has {found(others[0])}"
+    return ""
+
+
 _FETCH: Final = Kind(
     'a list of tables as { from = "their.queue", to = "topic/flights" }',
     lambda value: (
         isinstance(value, list)
-        and all(isinstance(item, dict) and item.keys() == {"from", "to"} for item in value)
+        and all(isinstance(item, dict) and item.keys() == set(FETCH_KEYS) for item in value)
         and all(isinstance(text, str) for item in value for text in item.values())
     ),
+    lacks=_lacks_of_fetch,
 )
 _STEPS: Final = Kind(
     "a list of tables",
