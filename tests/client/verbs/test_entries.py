@@ -127,7 +127,8 @@ async def test_a_large_message_keeps_no_other_from_being_copied(node: NodeProces
     ended = await run_holdfast("messages", "copy", "w", "--selector", "TRUE", "--to", "x", "--url", node.url)
     assert (ended.code, ended.stdout) == (1, "w 1 copied to x\nw 3 copied to x\n")
     assert ended.stderr == (
-        "holdfast messages copy: message 2 of queue 'w' is large, and on disk once; move it, or read it and send it\n"
+        "holdfast messages copy: message 2 of queue 'w' is larger than stream_bytes, and cannot be copied; "
+        "move it, or read it and send it\n"
     )
 
 

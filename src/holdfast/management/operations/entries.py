@@ -190,7 +190,8 @@ class EntryOperations:
     def copy(self, host: str, name: str, arguments: dict[str, Any]) -> Later:
         queue, sequence, value = self._unheld(host, name, arguments)
         if value[1] & entry.BLOB:
-            text = f"message {sequence} of queue {name!r} is large, and on disk once; move it, or read it and send it"
+            text = f"message {sequence} of queue {name!r} is larger than stream_bytes, and cannot be copied"
+            text += "; move it, or read it and send it"
             raise _refused_entry(409, sequence, text)
         found = self._resolved(host, text_of(arguments, "to"))
         copied = _changed(queue, sequence, lambda: self._changes.copy(value, found))
