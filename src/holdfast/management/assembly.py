@@ -49,7 +49,7 @@ class Administration:
         config, clock, catalog, neighbours = parts.config, parts.clock, parts.catalog, parts.neighbours
         here = Whereabouts(
             config.name, catalog, parts.store, parts.forwarding, parts.destination, parts.store_names, neighbours,
-            parts.next_hops,
+            parts.next_hops, parts.remotes.by_name,
         )  # fmt: skip
         self.questions = WhereQuestions(here, clock, config.limits, neighbours, parts.identities)
         remotes = RemoteStatus(clock, parts.remotes, parts.forwarding.knows)
