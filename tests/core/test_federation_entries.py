@@ -11,6 +11,7 @@ from holdfast.federation.messages import EDGES_MAX
 from holdfast.federation.modes import ASK_BYTES_MAX, TOPICS_MAX, Ask
 from holdfast.federation.settings import Entry
 from holdfast.settings.neighbours import NeighbourConfig
+from holdfast.settings.queues import QueueConfig
 from holdfast.settings.remotes import RemoteConfig
 from support.one_node import done
 from support.reloads import lines, read
@@ -243,3 +244,22 @@ def test_what_a_remote_cannot_have_is_told_whatever_it_has() -> None:
     done(client, "CREATE", "federation", "news@mq", mode="push")
     _, _, text = client.manage("CREATE", "federation", "news@mq", mode="push", direction="from")
     assert "invalid direction 'from' in federation of 'news' over 'mq', a [[remote]]" in text
+
+
+@pytest.mark.parametrize("how", ["file", "request", "asked"])
+def test_a_topic_is_not_deleted_while_it_is_federated(how: str) -> None:
+    topics = tuple(QueueConfig(name=f"topic/{name}") for name in ("news", "newspaper"))
+    fields = {"federation": (Entry("news", "hub"),)} if how == "file" else {}
+    node = jfk(*(["news@hub"] if how == "request" else []), queues=topics, **fields)
+    if how == "asked":
+        asked(node, "news")
+    client = node.rig.client(node)
+    status, _, text = client.manage("DELETE", "queue", "topic/news")
+    assert (status, text) == (409, "topic 'topic/news' is federated with: hub; remove that first")
+    assert node.core is not None and client.manage("READ", "queue", "topic/news")[0] == 200
+    done(client, "DELETE", "queue", "topic/newspaper")
+    if how == "file":
+        assert read(node, queues=(), federation=()).accepted
+    else:
+        done(client, "DELETE", "federation", "news@hub")
+    done(client, "DELETE", "queue", "topic/news")

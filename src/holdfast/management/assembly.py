@@ -95,7 +95,8 @@ class Administration:
             QueueOperations(
                 catalog, parts.links, parts.turns, self.queue_status, resume=parts.resume, jobs=parts.jobs,
                 departures=parts.departures, forwarding=parts.forwarding, destination=parts.destination,
-                queue_links=parts.queue_links, remote_queues=parts.remotes.queues, delete=parts.delete_queue,
+                queue_links=parts.queue_links, remote_queues=parts.remotes.queues,
+                federated_with=parts.bindings.made.neighbours_of, delete=parts.delete_queue,
             ),
             ConnectionOperations(connections, parts.refusals), TransactionOperations(parts.transactions, clock),
             LinkOperations(parts.queue_links), FederationOperations(parts.bindings, parts.routing),
