@@ -533,6 +533,16 @@ def test_a_node_warns_before_its_own_certificate_expires(days: float, left_days:
     assert status(rig, node)["warnings"] == []
 
 
+def test_a_node_warns_while_its_own_certificate_is_not_valid_yet() -> None:
+    rig = Rig()
+    node = rig.node("hub")
+    node.handle(CertificateRead(begins_ms=rig.wall_ms + 60_000, ends_ms=rig.wall_ms + 10**12))
+    (told,) = status(rig, node)["warnings"]
+    assert told.startswith("tls certificate_file: this node's certificate is not valid yet: others refuse connections")
+    rig.run(61)
+    assert status(rig, node)["warnings"] == []
+
+
 def test_a_node_warns_of_files_of_tls_that_it_cannot_use() -> None:
     """Also while the certificate that it uses has expired: which is both to be done."""
     rig = Rig()
