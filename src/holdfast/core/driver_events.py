@@ -47,6 +47,7 @@ class DriverEvents:
         *,
         measured: Callable[[], dict[str, Any]],
         certificate_read: Callable[[events.CertificateRead], None],
+        users_file_read: Callable[[events.UsersFileLookedAt], None],
     ) -> None:
         self._clock = clock
         self._log = log
@@ -64,6 +65,7 @@ class DriverEvents:
         self._reloading = reloading
         self._measured = measured
         self._certificate_read = certificate_read
+        self._users_file_read = users_file_read
 
     def dialled(self, name: str) -> Neighbour | Remote | None:
         """The neighbour or remote of that name."""
@@ -104,6 +106,8 @@ class DriverEvents:
             self._remotes.network_changed()
         elif isinstance(event, events.UsersChanged):
             self._doors.users_changed(event)
+        elif isinstance(event, events.UsersFileLookedAt):
+            self._users_file_read(event)
         elif isinstance(event, events.ConfigRead):
             self._reloading.read(event)
         elif isinstance(event, events.CertificateRead):

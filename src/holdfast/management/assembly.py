@@ -35,6 +35,7 @@ from holdfast.management.status.queues import QueueStatus
 from holdfast.management.status.remotes import RemoteStatus
 from holdfast.management.status.sessions import SessionStatus
 from holdfast.management.status.status import NodeStatus
+from holdfast.management.status.users_file import UsersFile
 from holdfast.management.status.warnings import Warnings
 from holdfast.management.where.questions import WhereQuestions
 from holdfast.management.where.search import Whereabouts
@@ -54,12 +55,14 @@ class Administration:
         self.questions = WhereQuestions(here, clock, config.limits, neighbours, parts.identities)
         remotes = RemoteStatus(clock, parts.remotes, parts.forwarding.knows)
         self.certificate_expiry = CertificateExpiry(clock)
+        self.users_file = UsersFile(parts.log)
         self.warnings = Warnings(
             config.name, clock, parts.log, catalog=catalog, disk=parts.disk, descriptors=parts.descriptors,
             incidents=parts.incidents, neighbours=neighbours, routing=parts.routing, stores=parts.store_names,
             destination=parts.destination, forwarding=parts.forwarding, departures=parts.departures,
             bindings=parts.bindings, large_receives=parts.large_receives, of_remotes=remotes.conditions,
-            certificate_expiry=self.certificate_expiry, has_topology=config.topology is not None,
+            certificate_expiry=self.certificate_expiry, of_users_file=self.users_file.conditions,
+            has_topology=config.topology is not None,
         )  # fmt: skip
         self.meter = _meter(parts)
         self.queue_status = QueueStatus(catalog, clock)
