@@ -55,7 +55,7 @@ class Administration:
         self.questions = WhereQuestions(here, clock, config.limits, neighbours, parts.identities)
         remotes = RemoteStatus(clock, parts.remotes, parts.forwarding.knows)
         self.certificate_expiry = CertificateExpiry(clock)
-        self.users_file = UsersFile(parts.log)
+        self.users_file = UsersFile(parts.log, (host.name for host in config.vhosts))
         self.warnings = Warnings(
             config.name, clock, parts.log, catalog=catalog, disk=parts.disk, descriptors=parts.descriptors,
             incidents=parts.incidents, neighbours=neighbours, routing=parts.routing, stores=parts.store_names,
