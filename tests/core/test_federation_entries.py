@@ -263,3 +263,24 @@ def test_a_topic_is_not_deleted_while_it_is_federated(how: str) -> None:
     else:
         done(client, "DELETE", "federation", "news@hub")
     done(client, "DELETE", "queue", "topic/news")
+
+
+@pytest.mark.parametrize(
+    ("topic", "arguments", "status", "told"),
+    [
+        ("unknown", {"subject": "a"}, 404, "no topic 'unknown'"),
+        ("news", {"subject": ""}, 400, "invalid subject ''; expected words joined by dots, none of them `*` or `#`"),
+        ("news", {"subject": "a..b"}, 400, "invalid subject 'a..b'; expected words joined by dots"),
+        ("news", {"subject": "a.#"}, 400, "invalid subject 'a.#'"),
+        ("news", {"subject": "*"}, 400, "invalid subject '*'"),
+        ("news", {"subject": "a.b#"}, 200, "OK"),
+        ("news", {}, 200, "OK"),
+        ("passing", {"subject": "a"}, 200, "OK"),
+    ],
+)
+def test_the_tree_of_what_is_no_topic_or_no_subject_is_refused(
+    topic: str, arguments: dict[str, Any], status: int, told: str
+) -> None:
+    node = jfk("passing@hub", queues=(QueueConfig(name="topic/news"),))
+    found, _, text = node.rig.client(node).manage("TREE", "federation", topic, **arguments)
+    assert found == status and text.startswith(told)

@@ -102,7 +102,7 @@ class Administration:
                 federated_with=parts.bindings.made.neighbours_of, delete=parts.delete_queue,
             ),
             ConnectionOperations(connections, parts.refusals), TransactionOperations(parts.transactions, clock),
-            LinkOperations(parts.queue_links), FederationOperations(parts.bindings, parts.routing),
+            LinkOperations(parts.queue_links), FederationOperations(catalog, parts.bindings, parts.routing),
             ServiceOperations(parts.resolver.services),
         )  # fmt: skip
         entries = EntryOperations(catalog, parts.store, clock, parts.turns, parts.resolver, parts.changes)
