@@ -393,6 +393,28 @@ def test_a_queue_without_the_bound_that_had_one_marks_what_was_shown(end: Callab
     assert not [key for key in rows(node) if key[:1] in b"vl"]
 
 
+@pytest.mark.parametrize("end", [kill, stop])
+@pytest.mark.parametrize("options", [{}, selecting("TRUE")], ids=["all", "selected"])
+def test_a_bound_that_is_taken_away_changes_no_count(end: Callable[[Rig, Node], None], options: dict[str, Any]) -> None:
+    """After the next start; also of what was released, and of what a consumer had when the node ended."""
+
+    def counted(*, taken_away: bool) -> list[int]:
+        rig, node, client = limited(9)
+        fill(rig, client, 4)
+        taker = consumer(rig, node, credit=3, **options)
+        taker.accept(Released(), count=1)
+        taker.accept(FAILED, count=1)
+        rig.settle()
+        if taken_away:
+            done(client, "UPDATE", "queue", "work", deliveries_max=None)
+        end(rig, node)
+        if end is stop:
+            stop(rig, node)
+        return counts(consumer(rig, node, credit=10, **options))
+
+    assert counted(taken_away=True) == counted(taken_away=False)
+
+
 def test_nothing_of_a_queue_or_subscription_that_is_deleted_stays() -> None:
     rig, node, client = limited(5)
     done(client, "OPEN", "subscription", "one", queue="work", mode="copy", start="first")

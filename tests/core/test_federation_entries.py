@@ -11,6 +11,7 @@ from holdfast.federation.messages import EDGES_MAX
 from holdfast.federation.modes import ASK_BYTES_MAX, TOPICS_MAX, Ask
 from holdfast.federation.settings import Entry
 from holdfast.settings.neighbours import NeighbourConfig
+from holdfast.settings.queues import QueueConfig
 from holdfast.settings.remotes import RemoteConfig
 from support.one_node import done
 from support.reloads import lines, read
@@ -243,3 +244,43 @@ def test_what_a_remote_cannot_have_is_told_whatever_it_has() -> None:
     done(client, "CREATE", "federation", "news@mq", mode="push")
     _, _, text = client.manage("CREATE", "federation", "news@mq", mode="push", direction="from")
     assert "invalid direction 'from' in federation of 'news' over 'mq', a [[remote]]" in text
+
+
+@pytest.mark.parametrize("how", ["file", "request", "asked"])
+def test_a_topic_is_not_deleted_while_it_is_federated(how: str) -> None:
+    topics = tuple(QueueConfig(name=f"topic/{name}") for name in ("news", "newspaper"))
+    fields = {"federation": (Entry("news", "hub"),)} if how == "file" else {}
+    node = jfk(*(["news@hub"] if how == "request" else []), queues=topics, **fields)
+    if how == "asked":
+        asked(node, "news")
+    client = node.rig.client(node)
+    status, _, text = client.manage("DELETE", "queue", "topic/news")
+    assert (status, text) == (409, "topic 'topic/news' is federated with: hub; remove that first")
+    assert node.core is not None and client.manage("READ", "queue", "topic/news")[0] == 200
+    done(client, "DELETE", "queue", "topic/newspaper")
+    if how == "file":
+        assert read(node, queues=(), federation=()).accepted
+    else:
+        done(client, "DELETE", "federation", "news@hub")
+    done(client, "DELETE", "queue", "topic/news")
+
+
+@pytest.mark.parametrize(
+    ("topic", "arguments", "status", "told"),
+    [
+        ("unknown", {"subject": "a"}, 404, "no topic 'unknown'"),
+        ("news", {"subject": ""}, 400, "invalid subject ''; expected words joined by dots, none of them `*` or `#`"),
+        ("news", {"subject": "a..b"}, 400, "invalid subject 'a..b'; expected words joined by dots"),
+        ("news", {"subject": "a.#"}, 400, "invalid subject 'a.#'"),
+        ("news", {"subject": "*"}, 400, "invalid subject '*'"),
+        ("news", {"subject": "a.b#"}, 200, "OK"),
+        ("news", {}, 200, "OK"),
+        ("passing", {"subject": "a"}, 200, "OK"),
+    ],
+)
+def test_the_tree_of_what_is_no_topic_or_no_subject_is_refused(
+    topic: str, arguments: dict[str, Any], status: int, told: str
+) -> None:
+    node = jfk("passing@hub", queues=(QueueConfig(name="topic/news"),))
+    found, _, text = node.rig.client(node).manage("TREE", "federation", topic, **arguments)
+    assert found == status and text.startswith(told)

@@ -124,6 +124,17 @@ def test_a_second_purge_takes_what_came_since_the_first() -> None:
     assert jobs.purges[queue].end == queue.visible == 9
 
 
+def test_two_purges_at_once_count_each_message_once() -> None:
+    rig, node, client = world()
+    fill(rig, client, 6)
+    assert node.core is not None
+    told = list[tuple[str, int]]()
+    node.core.jobs.purge(node.queue("work"), lambda gone: told.append(("first", gone)))
+    node.core.jobs.purge(node.queue("work"), lambda gone: told.append(("second", gone)))
+    rig.run(1)
+    assert told == [("first", 6), ("second", 0)] and node.queue("work").messages == 0
+
+
 @pytest.mark.parametrize("verb", ["PURGE", "DELETE"])
 def test_a_full_batch_is_committed_at_once(monkeypatch: pytest.MonkeyPatch, verb: str) -> None:
     """The batch does not wait for something to be appended, while the node asks in each turn whether it may go on."""

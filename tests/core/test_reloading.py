@@ -242,6 +242,20 @@ def test_queues_are_created_and_bounded_and_one_that_is_not_named_any_more_stays
     assert node.queue("work").config.messages_max == 3 and {"old", "new"} <= set(node.core.catalog.queues)
 
 
+def test_what_a_reload_says_of_queues_is_what_becomes_of_them() -> None:
+    """Some were deleted by hand, and some were created by hand before the file had them."""
+    node = Rig().node("hub", queues=(QueueConfig(name="topic/news"), QueueConfig(name="gone")))
+    client = node.rig.client(node)
+    for name in ("topic/news", "gone"):
+        assert client.manage("DELETE", "queue", name)[0] == 200
+    assert client.manage("CREATE", "queue", "made")[0] == 201
+    assert read(node, queues=(QueueConfig(name="topic/news"), QueueConfig(name="made"))).accepted
+    told = "queue 'topic/news' added; entry of queue 'made' added; entry of queue 'gone' removed"
+    assert lines(node)[-1] == told and "gone" not in node.core.catalog.queues
+    assert read(node, queues=(QueueConfig(name="topic/news"), QueueConfig(name="made"))).accepted
+    assert lines(node)[-1] == "nothing has changed"
+
+
 def test_a_bound_that_is_lifted_gives_waiting_producers_their_credit() -> None:
     node = Rig().node("hub", queues=(QueueConfig(name="work", messages_max=1),))
     client = node.rig.client(node)

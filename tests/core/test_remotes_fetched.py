@@ -162,6 +162,22 @@ def lost(node: Node) -> list[str]:
     return [line.partition(said)[2] for line in node.logs if said in line]
 
 
+def test_messages_that_came_settled_are_counted_once_they_are_taken() -> None:
+    """Also one of which the target has no room at first; not one that is malformed."""
+    broker = offering("1", "2", "3", "4")
+    broker.settles = True
+    rig, node, client, _ = world(fetches("full"), broker, queues=(QueueConfig(name="full", messages_max=3),))
+    rig.run(1)
+    assert node.bodies("full") == ["1", "2", "3"] and only(node)["messages_in"] == 3
+    done(client, "PURGE", "queue", "full")
+    rig.run(70)
+    assert only(node)["messages_in"] == 4
+    broker.offers["theirs"].extend([payload("5"), b"no message"])
+    rig.plain["mq"].connection.offer()
+    rig.run(70)
+    assert only(node)["messages_in"] == 5
+
+
 @pytest.mark.parametrize("how", ["the link is detached", "the connection is lost", "removed", "drained", "stopped"])
 def test_settled_messages_that_wait_for_room_are_not_lost_without_a_word(how: str) -> None:
     """The remote was asked for unsettled ones, and does not send these again."""

@@ -41,6 +41,18 @@ def test_before_the_file_was_read_nobody_comes_in_and_then_its_users_do() -> Non
     node.core.validate()
 
 
+def test_users_of_an_unknown_virtual_host_are_told() -> None:
+    node = Rig().node("hub", has_users_file=True, vhosts=(VhostConfig(name="acme"),))
+    change(node, ("", "ann", "one"), ("acme", "bob", "one"))
+    assert not any("virtual host" in line for line in node.logs)
+    change(node, ("", "ann", "one"), ("nope", "ghost", "one"), ("nope", "eve", "one"))
+    (told,) = [line for line in node.logs if "virtual host" in line]
+    assert told == (
+        "users_file: 2 users are of virtual hosts that this node does not have, and cannot log in: 'nope'; "
+        "add a [[vhost]], or remove them"
+    )
+
+
 def test_who_is_removed_or_has_another_password_is_sent_away_and_nobody_else() -> None:
     node = Rig().node("hub", has_users_file=True, vhosts=(VhostConfig(name="acme"),))
     change(node, ("", "ann", "one"), ("", "bob", "one"), ("", "cleo", "one"), ("acme", "ann", "three"))

@@ -89,3 +89,15 @@ def test_every_field_of_a_status_is_documented_and_no_other() -> None:
     assert sorted(found - DOCUMENTED) == []
     above = {name.rpartition(".")[0] for name in found}
     assert sorted(DOCUMENTED - found - above) == []
+
+
+def test_the_room_counts_what_the_store_may_grow_by_wherever_it_is_told() -> None:
+    rig = Rig()
+    node = rig.node("hub")
+    client = rig.client(node)
+    node.store.to_come_bytes = lambda: 10**9  # type: ignore[method-assign]
+    assert node.core is not None
+    wanted = node.core.room.bytes + 10**9
+    assert client.manage("STATUS", "node")[1]["room_bytes"] == wanted
+    (row,) = client.manage("NETWORK", "node")[1]["nodes"]
+    assert row["room_bytes"] == wanted

@@ -9,7 +9,7 @@ import pytest
 from holdfast.custody.arrival import full_queues
 from holdfast.custody.hop.blocked import Blocked
 from holdfast.engine import incidents
-from holdfast.engine.events import CertificateRead
+from holdfast.engine.events import CertificateRead, UsersFileLookedAt
 from holdfast.federation.settings import Entry
 from holdfast.links.disk import ROOM_BYTES
 from holdfast.management.status import warnings as warnings_module
@@ -533,6 +533,16 @@ def test_a_node_warns_before_its_own_certificate_expires(days: float, left_days:
     assert status(rig, node)["warnings"] == []
 
 
+def test_a_node_warns_while_its_own_certificate_is_not_valid_yet() -> None:
+    rig = Rig()
+    node = rig.node("hub")
+    node.handle(CertificateRead(begins_ms=rig.wall_ms + 60_000, ends_ms=rig.wall_ms + 10**12))
+    (told,) = status(rig, node)["warnings"]
+    assert told.startswith("tls certificate_file: this node's certificate is not valid yet: others refuse connections")
+    rig.run(61)
+    assert status(rig, node)["warnings"] == []
+
+
 def test_a_node_warns_of_files_of_tls_that_it_cannot_use() -> None:
     """Also while the certificate that it uses has expired: which is both to be done."""
     rig = Rig()
@@ -548,4 +558,16 @@ def test_a_node_warns_of_files_of_tls_that_it_cannot_use() -> None:
     assert told[0].endswith("; the previous certificates are used until the files are corrected")
     assert warned(node, problem) == 1
     node.handle(CertificateRead(begins_ms=0, ends_ms=rig.wall_ms + 10**12))
+    assert status(rig, node)["warnings"] == []
+
+
+def test_a_node_warns_of_a_file_of_users_that_it_cannot_use() -> None:
+    rig = Rig()
+    node = rig.node("hub")
+    problem = "users_file 'users.json' may be read by others (mode 0644); make it private: chmod 600"
+    node.handle(UsersFileLookedAt(problem=problem))
+    assert warned(node, problem) == 1
+    rig.run(30)
+    assert status(rig, node)["warnings"] == [f"{problem}; the previous users are kept"] and warned(node, problem) == 1
+    node.handle(UsersFileLookedAt(problem=""))
     assert status(rig, node)["warnings"] == []

@@ -288,8 +288,9 @@ async def test_of_many_connections_those_beyond_the_bound_are_dropped_and_others
 async def test_a_port_in_use_is_one_line() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         where = HostPort("127.0.0.1", taken.getsockname()[1])
-        with pytest.raises(HoldfastError, match=rf"admin listen {where}: .*in use"):
+        with pytest.raises(HoldfastError) as caught:
             await AdminServer({}).listen(where)
+    assert str(caught.value) == f"admin listen {where}: the port is in use already; choose another, or 0 for any"
 
 
 @pytest.mark.parametrize(

@@ -282,6 +282,23 @@ def test_changed_files_are_used_by_new_connections(tmp_path: Path, caplog: pytes
     assert not looked(server)
 
 
+def test_a_certificate_that_is_taken_up_and_has_expired_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    files = copied(shared(), tmp_path, "first")
+    server = Certificates(files, serves=True, dials=False)
+    old = authority(tmp_path / "old", "another authority").sign("old", days=-1)
+    assert files.certificate is not None and files.key is not None
+    files.certificate.write_bytes(old.certificate.read_bytes())
+    files.key.write_bytes(old.key.read_bytes())
+    assert looked(server)
+    (record,) = [record for record in caplog.records if record.levelname == "WARNING"]
+    assert record.getMessage() == (
+        "tls certificate_file: this node's certificate has expired: others refuse connections over TLS; "
+        "it is valid until 2020-01-02T00:00:00.000Z"
+    )
+
+
 def test_files_that_are_written_again_as_they_were_are_no_change(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -370,7 +387,7 @@ def test_a_certificate_that_is_shown_to_nobody_does_not_matter(tmp_path: Path) -
     used = Certificates(files, serves=False, dials=True)
     told = Told(used)
     assert told.last.ends_ms is not None
-    used.prepare(files, dials=False)()
+    used.prepare(files, dials=False).use()
     assert told.last == CertificateRead()
 
 

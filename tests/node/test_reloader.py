@@ -22,7 +22,7 @@ from holdfast.node.reload import Reloader
 from holdfast.node.tls import TlsFiles
 from holdfast.settings.neighbours import NeighbourConfig
 from node.fakes import LIMIT_S, settings
-from support.certificates import needs_openssl, of_node
+from support.certificates import authority, needs_openssl, of_node
 from support.eventually import eventually_true
 
 
@@ -132,6 +132,30 @@ async def test_a_node_that_begins_to_show_a_certificate_tells_of_it(tmp_path: Pa
     (told,) = world.of_certificates
     assert told.ends_ms is not None and world.reloader.certificates is not None
     world.reloader.certificates.close()
+
+
+@needs_openssl
+@pytest.mark.parametrize("other_files", [False, True])
+async def test_a_reload_that_takes_up_an_expired_certificate_says_so(tmp_path: Path, other_files: bool) -> None:
+    old, good = authority(tmp_path / "ca", "an authority").sign("old", days=-1), of_node()
+    used = [tmp_path / "used.pem", tmp_path / "used.key"]
+    for to, source in zip(used, (good.certificate, good.key), strict=True):
+        to.write_bytes(source.read_bytes())
+    neighbour = NeighbourConfig(name="hub", remote="127.0.0.1:1", tls=True)
+    given = settings(tmp_path, neighbours=(neighbour,))
+    given = replace(given, tls=TlsFiles(certificate=used[0], key=used[1], authorities=good.authority))
+    new = given
+    if other_files:
+        new = replace(given, tls=replace(given.tls, certificate=old.certificate, key=old.key))
+    world = World(given, lambda: new)
+    if not other_files:
+        used[0].write_bytes(old.certificate.read_bytes())
+        used[1].write_bytes(old.key.read_bytes())
+    world.reloader.begin()
+    read = await world.until(1)
+    what, told = read.changed
+    assert what == ("tls" if other_files else "tls certificates")
+    assert told.startswith("tls certificate_file: this node's certificate has expired: others refuse connections")
 
 
 def test_a_pipe_without_a_reader_or_a_writer_holds_nobody_up(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from holdfast.client import connect
 from holdfast.client.errors import ConnectionFailed
-from holdfast.engine.events import Event, UsersChanged
+from holdfast.engine.events import Event, UsersChanged, UsersFileLookedAt
 from holdfast.errors import ConfigError
 from holdfast.node import user_commands, users_file
 from holdfast.peers import credentials
@@ -224,12 +224,32 @@ def test_a_file_that_could_not_be_read_is_tried_again_and_told_once(
         told = watch.look()
         assert isinstance(told, str) and "cannot be read (Too many open files)" in told
         assert watch.look() is None, "told once"
+    watch._found(told)
     found = watch.look()
     assert isinstance(found, UserList) and found.users == stored("bob")
     assert watch.look() is None
     watch.use(found)
     watch.use(found)
     assert [len(event.users) for event in fed if isinstance(event, UsersChanged)] == [2, 1]
+    assert [event.problem for event in fed if isinstance(event, UsersFileLookedAt)] == [told, ""]
+    loop.close()
+
+
+def test_a_file_that_is_put_back_as_it_was_can_be_used_again(tmp_path: Path) -> None:
+    path, fed = tmp_path / "users.json", list[Event]()
+    users_file.write(path, UserList(stored("ann")))
+    loop = asyncio.new_event_loop()
+    watch = users_file.UsersWatch(loop, path, fed.append)
+    watch.start()
+    watch.close()
+    for other in (tmp_path / "away", path):
+        (path if other != path else tmp_path / "away").rename(other)
+        told = watch.look()
+        assert isinstance(told, str)
+        watch._found(told)
+    assert watch.look() is None
+    problems = [event.problem for event in fed if isinstance(event, UsersFileLookedAt)]
+    assert len(problems) == 2 and "cannot be read (No such file" in problems[0] and not problems[1]
     loop.close()
 
 

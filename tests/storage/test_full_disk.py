@@ -197,6 +197,20 @@ def test_a_compaction_a_backup_and_an_upgrade_on_a_full_disk_are_refused_and_har
     store.close()
 
 
+def test_what_may_be_stored_does_not_rise_when_the_file_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = LmdbStore(tmp_path / "store", bytes_max=256 * MIB, ahead_bytes=MIB)
+    monkeypatch.setattr(store._room.allocation, "free_on_disk", lambda: 2**40)
+    now, possible = [], []
+    for number in range(100):
+        store.commit(Batch(appends=[(1, number + 1, bytes(250_000))]))
+        now.append(store.room_bytes())
+        possible.append(now[-1] + store.to_come_bytes())
+        assert possible[-1] == store.room_bytes_possible()
+    assert sorted(now, reverse=True) != now, "the file grows ahead, in steps"
+    assert sorted(possible, reverse=True) == possible
+    store.close()
+
+
 def test_the_most_that_a_store_could_hold_is_what_its_file_system_has(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -66,3 +66,10 @@ class Pattern:
             else:
                 return False
         return all(item == ANY for item in pattern[at:])
+
+
+def check_subject(text: str) -> None:
+    """ConfigError for what a person gives as a subject and is none: nothing, empty words, or a pattern."""
+    words = text.split(".")
+    if not all(words) or ONE in words or ANY in words:
+        raise ConfigError(f"invalid subject {text[:60]!r}; expected words joined by dots, none of them `*` or `#`")

@@ -18,6 +18,7 @@ from holdfast.engine.outbox import Outbox
 from holdfast.links.containment import Containment
 from holdfast.links.pressure import Pressure
 from holdfast.management.status.descriptors import Descriptors
+from holdfast.management.status.users_file import UsersFile
 from holdfast.management.triggers import Triggers
 from holdfast.peering.doors import Doors
 from holdfast.peering.sessions import Neighbour
@@ -47,6 +48,7 @@ class DriverEvents:
         *,
         measured: Callable[[], dict[str, Any]],
         certificate_read: Callable[[events.CertificateRead], None],
+        users_file: UsersFile,
     ) -> None:
         self._clock = clock
         self._log = log
@@ -64,6 +66,7 @@ class DriverEvents:
         self._reloading = reloading
         self._measured = measured
         self._certificate_read = certificate_read
+        self._users_file = users_file
 
     def dialled(self, name: str) -> Neighbour | Remote | None:
         """The neighbour or remote of that name."""
@@ -103,7 +106,10 @@ class DriverEvents:
                 neighbour.network_changed()
             self._remotes.network_changed()
         elif isinstance(event, events.UsersChanged):
+            self._users_file.changed(event)
             self._doors.users_changed(event)
+        elif isinstance(event, events.UsersFileLookedAt):
+            self._users_file.read(event)
         elif isinstance(event, events.ConfigRead):
             self._reloading.read(event)
         elif isinstance(event, events.CertificateRead):

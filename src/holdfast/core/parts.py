@@ -430,6 +430,7 @@ class Parts:
             clock, self.log, self.outbox, self.connections, self.guard, self.pressure, self.containment, self.doors,
             self.forwarding, self.descriptors, self.neighbours, self.remotes, self.triggers, self.reloading,
             measured=administration.measured.fields, certificate_read=administration.certificate_expiry.read,
+            users_file=administration.users_file,
         )  # fmt: skip
         self.dispatch.join(
             self.connections,

@@ -156,7 +156,7 @@ class Reloading:
 
     def _checked(self, wanted: NodeConfig) -> Checked:
         """What is to be taken up; its queues exist. Raises ConfigError, and then nothing has changed."""
-        changes = compare(self.config, wanted, routed=frozenset(self._routed()))
+        changes = compare(self.config, wanted, routed=frozenset(self._routed()), queues=self._queues.present)
         config, remotes = changes.config, self._remotes().queues
         try:
             config.validate()

@@ -5,8 +5,10 @@ Rules of this file: a turn does a bounded share, and none while its batch is lar
 after a restart has a row in the store; work that may be forgotten (an unanswered purge) has none.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Container
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Final, Protocol
 
 from holdfast.accounts import Account
@@ -27,15 +29,38 @@ more is refused."""
 
 
 @dataclass(slots=True)
+class AskedPurge:
+    """A request: for messages up to `end`, of which those are counted that no earlier request asked for. `told` is
+    called with how many left."""
+
+    end: int
+    told: Callable[[int], None]
+    gone: int = 0
+
+
+@dataclass(slots=True)
 class Purge:
-    """`place`: where it continues; `end`: later messages stay; `before`: the tombstones that existed. `told` are called
-    with how many messages left."""
+    """`place`: where it continues; `end`: later messages stay; `before`: the tombstones that existed. `asked`: the
+    requests for it, in ascending order of their ends."""
 
     place: int
     end: int
     before: int
-    gone: int = 0
-    told: list[Callable[[int], None]] = field(default_factory=list)
+    asked: list[AskedPurge] = field(default_factory=list)
+
+    def count(self, gone: list[tuple[int, bytes]]) -> None:
+        """These messages left, in ascending order."""
+        counted = 0
+        for asked in self.asked:
+            upto = bisect_left(gone, asked.end, key=itemgetter(0))
+            asked.gone += upto - counted
+            counted = upto
+
+    def count_at_most(self, count: int) -> None:
+        """So many have left in all."""
+        for asked in self.asked:
+            asked.gone = min(asked.gone, count)
+            count -= asked.gone
 
 
 class Busy(Protocol):
@@ -124,17 +149,18 @@ class BackgroundJobs:
     @property
     def full(self) -> bool:
         """Whether the maximum number of requests waits."""
-        return sum(len(purge.told) for purge in self.purges.values()) + self._departures.asked >= ASKED_MAX
+        return sum(len(purge.asked) for purge in self.purges.values()) + self._departures.asked >= ASKED_MAX
 
     def purge(self, queue: Queue, told: Callable[[int], None]) -> None:
         """Empties a queue except for acquired entries; in a transmission queue, tombstones take their places and stay.
-        `told` is called in the turn that deletes the last entry, with how many left. The caller has checked `full`.
+        `told` is called in the turn that deletes the last entry, with how many left; what an earlier purge that is
+        under way takes, it counts. The caller has checked `full`.
         """
         purge = self.purges.get(queue) or Purge(0, queue.visible, queue.tombstones)
         begin_purge(queue)
         self.purges[queue] = purge  # from here on nothing is called that could fail
         purge.end = max(purge.end, queue.visible)
-        purge.told.append(told)
+        purge.asked.append(AskedPurge(purge.end, told))
 
     def forget(self, queue: Queue) -> None:
         """The queue was deleted: its remaining entries leave with it."""
@@ -149,7 +175,7 @@ class BackgroundJobs:
         self.returns.step()
         for queue, purge in list(self.purges.items()):
             gone, purge.place = purge_some(queue, purge.place, purge.end)
-            purge.gone += len(gone)
+            purge.count(gone)
             if queue.in_transit:
                 self._dead_lettering.end_in_transit([(queue, sequence, value) for sequence, value in gone])
             if purge.place >= purge.end and not (queue.in_transit and self._waits(queue, purge)):
@@ -178,13 +204,13 @@ class BackgroundJobs:
         them; if the disk is full, they come back and do not count as purged."""
         if self._turns.in_flight is not None or self._turns.gathered.moves:
             return True
-        purge.gone = min(purge.gone, max(0, queue.tombstones - purge.before))
+        purge.count_at_most(max(0, queue.tombstones - purge.before))
         return False
 
     def _over(self, purge: Purge) -> None:
-        while purge.told:
-            purge.told[0](purge.gone)
-            del purge.told[0]
+        while purge.asked:
+            purge.asked[0].told(purge.asked[0].gone)
+            del purge.asked[0]
 
     def _leave(self, queue_id: int) -> bool:
         """Deletes a share of a deleted queue's entries; True at the end."""

@@ -156,6 +156,13 @@ class UsersChanged:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class UsersFileLookedAt:
+    """`problem`: why the file of users cannot be used, in place of which the users of before are; empty: it can."""
+
+    problem: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigRead:
     """The configuration was read again, after `ReadConfig` or SIGHUP. `config`: the settings of the core, checked; None
     if they have a mistake, which `problem` names. `changed` and `restart`: settings of the driver that change now, and
@@ -249,6 +256,7 @@ Event = (
     | ForwardingChanged
     | NetworkChanged
     | UsersChanged
+    | UsersFileLookedAt
     | ConfigRead
     | StatusAsked
     | CommandEnded

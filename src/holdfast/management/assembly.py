@@ -35,6 +35,7 @@ from holdfast.management.status.queues import QueueStatus
 from holdfast.management.status.remotes import RemoteStatus
 from holdfast.management.status.sessions import SessionStatus
 from holdfast.management.status.status import NodeStatus
+from holdfast.management.status.users_file import UsersFile
 from holdfast.management.status.warnings import Warnings
 from holdfast.management.where.questions import WhereQuestions
 from holdfast.management.where.search import Whereabouts
@@ -49,17 +50,19 @@ class Administration:
         config, clock, catalog, neighbours = parts.config, parts.clock, parts.catalog, parts.neighbours
         here = Whereabouts(
             config.name, catalog, parts.store, parts.forwarding, parts.destination, parts.store_names, neighbours,
-            parts.next_hops,
+            parts.next_hops, parts.remotes.by_name,
         )  # fmt: skip
         self.questions = WhereQuestions(here, clock, config.limits, neighbours, parts.identities)
         remotes = RemoteStatus(clock, parts.remotes, parts.forwarding.knows)
         self.certificate_expiry = CertificateExpiry(clock)
+        self.users_file = UsersFile(parts.log, (host.name for host in config.vhosts))
         self.warnings = Warnings(
             config.name, clock, parts.log, catalog=catalog, disk=parts.disk, descriptors=parts.descriptors,
             incidents=parts.incidents, neighbours=neighbours, routing=parts.routing, stores=parts.store_names,
             destination=parts.destination, forwarding=parts.forwarding, departures=parts.departures,
             bindings=parts.bindings, large_receives=parts.large_receives, of_remotes=remotes.conditions,
-            certificate_expiry=self.certificate_expiry, has_topology=config.topology is not None,
+            certificate_expiry=self.certificate_expiry, of_users_file=self.users_file.conditions,
+            has_topology=config.topology is not None,
         )  # fmt: skip
         self.meter = _meter(parts)
         self.queue_status = QueueStatus(catalog, clock)
@@ -95,10 +98,11 @@ class Administration:
             QueueOperations(
                 catalog, parts.links, parts.turns, self.queue_status, resume=parts.resume, jobs=parts.jobs,
                 departures=parts.departures, forwarding=parts.forwarding, destination=parts.destination,
-                queue_links=parts.queue_links, remote_queues=parts.remotes.queues, delete=parts.delete_queue,
+                queue_links=parts.queue_links, remote_queues=parts.remotes.queues,
+                federated_with=parts.bindings.made.neighbours_of, delete=parts.delete_queue,
             ),
             ConnectionOperations(connections, parts.refusals), TransactionOperations(parts.transactions, clock),
-            LinkOperations(parts.queue_links), FederationOperations(parts.bindings, parts.routing),
+            LinkOperations(parts.queue_links), FederationOperations(catalog, parts.bindings, parts.routing),
             ServiceOperations(parts.resolver.services),
         )  # fmt: skip
         entries = EntryOperations(catalog, parts.store, clock, parts.turns, parts.resolver, parts.changes)

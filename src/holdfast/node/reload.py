@@ -7,16 +7,19 @@ accepted.
 
 import logging
 import threading
+import time
 from asyncio import AbstractEventLoop, TimerHandle
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Final, Protocol
 
-from holdfast.engine.events import ConfigDecided, ConfigRead, Event
+from holdfast.engine.events import CertificateRead, ConfigDecided, ConfigRead, Event
 from holdfast.errors import ConfigError, HoldfastError
+from holdfast.management.status.certificate_expiry import fault_of
 from holdfast.node import users_file
 from holdfast.node.config import NodeSettings
 from holdfast.node.logs import LogSettings
+from holdfast.node.network import certificates as network
 from holdfast.node.network.certificates import Certificates
 from holdfast.node.network.dials import Dials
 from holdfast.node.process.appending import Opened
@@ -64,7 +67,7 @@ class Prepared:
     users: UserList | None
     reopened: tuple[tuple[RecordFile, Opened], ...]
     log: Opened | None
-    use_certificates: Callable[[], None]
+    certificates: network.Prepared
     have_changed: bool
     """The certificates' files."""
 
@@ -77,7 +80,7 @@ class Prepared:
     def use(self) -> None:
         for file, opened in self.reopened:
             file.use(opened)
-        self.use_certificates()
+        self.certificates.use()
 
 
 class Reloader:
@@ -185,7 +188,7 @@ class Reloader:
         is_same = settings.users_file is not None and settings.users_file == self.settings.users_file
         users = users_file.read(settings.users_file) if settings.users_file is not None and is_same else None
         have_changed = self.certificates is not None and self.certificates.have_changed()
-        use_certificates = self._certified(settings)
+        certified = self._certified(settings)
         reopened: list[tuple[RecordFile, Opened]] = []
         try:
             for file, path in ((self._telemetry, settings.telemetry_file), (self._audit, settings.audit_file)):
@@ -196,10 +199,10 @@ class Reloader:
             for _, opened in reopened:
                 opened.close()
             raise
-        return Prepared(settings, users, tuple(reopened), log, use_certificates, have_changed)
+        return Prepared(settings, users, tuple(reopened), log, certified, have_changed)
 
-    def _certified(self, new: NodeSettings) -> Callable[[], None]:
-        """Returns a function that makes TLS use the new files, for the present listeners, and for the present and the
+    def _certified(self, new: NodeSettings) -> network.Prepared:
+        """Prepares TLS to use the new files, for the present listeners, and for the present and the
         new neighbours and remotes: the core may keep some of them until a restart."""
         dials = any(item.tls for item in (*new.core.dialled, *self.settings.core.dialled))
         known = self.certificates
@@ -213,7 +216,7 @@ class Reloader:
                 made.changed, made.tell = self._check_revoked, self._feed
                 made.watch(self._loop)
 
-        return use
+        return network.Prepared(use, CertificateRead() if made is None else made.own)
 
     def _bounded(self, new: NodeSettings) -> NodeSettings:
         """A bound that depends on the store's size keeps its present value until the next start."""
@@ -257,6 +260,10 @@ class Reloader:
             changed.append("tls")
         elif found.have_changed:
             changed.append("tls certificates")
+        if (old.tls != new.tls or found.have_changed) and (
+            fault := fault_of(found.certificates.own, time.time_ns() // 1_000_000)
+        ):
+            changed.append(fault)
         restart = [key for field, key in AT_START.items() if getattr(old, field) != getattr(new, field)]
         return tuple(changed), tuple(dict.fromkeys(restart))
 

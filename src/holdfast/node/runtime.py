@@ -21,12 +21,13 @@ from holdfast.lines import one_line
 from holdfast.names import HostPort
 from holdfast.node.config import NodeSettings
 from holdfast.node.driven import AdminTarget, Core
+from holdfast.node.listening import describe
 from holdfast.node.network.certificates import certificates_of
 from holdfast.node.network.connections import Connections
 from holdfast.node.network.descriptors import Descriptors
 from holdfast.node.network.dials import Dials
 from holdfast.node.network.netlink import NetworkWatch
-from holdfast.node.network.transport import describe, write
+from holdfast.node.network.transport import write
 from holdfast.node.process.commands import Commands
 from holdfast.node.process.memory import ResidentMemory
 from holdfast.node.process.points import Points

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from holdfast import durable
-from holdfast.engine.events import DriverWarned, Event, UsersChanged
+from holdfast.engine.events import Event, UsersChanged, UsersFileLookedAt
 from holdfast.errors import ConfigError
 from holdfast.node.watching import Watch
 from holdfast.peers.user_list import BYTES_MAX, SEED_BYTES, UserList, parse, render
@@ -77,8 +77,10 @@ class UsersWatch:
         self._feed = feed
         self._seen: Signature | None = None
         """Of the file that was read last."""
-        self._told: str | None = None
+        self._told = ""
         """Why the file could not be read at the last look."""
+        self._problem = ""
+        """What was reported of it last."""
         self._users: UserList | None = None
         self._watch: Watch[UserList | str] = Watch(loop, "holdfast-users", LOOK_S, self.look, self._found)
 
@@ -89,31 +91,38 @@ class UsersWatch:
         self._watch.start()
 
     def look(self) -> UserList | str | None:
-        """In the thread: what a changed file has, or why it cannot be read; None for nothing new."""
-        signature = _signature(self._path)
+        """In the thread: what a changed file has, or why it cannot be read, or an empty text if it can be again
+        and is as it was; None for nothing new."""
+        signature, before = _signature(self._path), self._told
         if signature == self._seen:
-            self._told = None
-            return None
+            self._told = ""
+            return "" if before else None
         try:
             users = read(self._path)
         except ConfigError as error:
-            before, self._told = self._told, str(error)
+            self._told = str(error)
             return None if before == self._told else self._told
-        self._seen, self._told = signature, None
+        self._seen, self._told = signature, ""
         return users
 
     def _found(self, found: UserList | str) -> None:
         if isinstance(found, str):
-            self._feed(DriverWarned(about="users_file", text=f"{found}; the previous users are kept"))
+            self._report(found)
         else:
             self.use(found)
 
     def use(self, users: UserList) -> None:
         """Reports these users, which were read, if they are others than before."""
+        self._report("")
         if users != self._users:
             self._users = users
             told = tuple((user.vhost, user.name, user.credential.as_text()) for user in users.users)
             self._feed(UsersChanged(users=told, seed=users.seed))
+
+    def _report(self, problem: str) -> None:
+        if problem != self._problem:
+            self._problem = problem
+            self._feed(UsersFileLookedAt(problem=problem))
 
     def close(self) -> None:
         """Looks no more."""

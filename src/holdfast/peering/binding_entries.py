@@ -62,6 +62,10 @@ class BindingEntries:
         own, _, tally = self._own(self._config)
         return (*own, *(entry for entry, fault in self._judged(own, tally) if fault is None))
 
+    def neighbours_of(self, topic: str) -> list[str]:
+        """The neighbours and remotes to which an entry that applies has the topic go, or from which it comes."""
+        return sorted({entry.neighbour for entry in self.all if entry.topic == topic})
+
     @property
     def refused(self) -> dict[Pair, str]:
         """Entries that neighbours ask for and that do not apply, with the reason."""

@@ -5,14 +5,14 @@ Rules of this file: pure. What is said of a change names the table and the key a
 of a password.
 """
 
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Callable, Container, Iterable, Set
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
-from holdfast.broker.entries.host_names import shown
+from holdfast.broker.entries.host_names import HostedName, shown
 from holdfast.settings.limits import Limits
 from holdfast.settings.node import NodeConfig
-from holdfast.settings.queues import LinkConfig
+from holdfast.settings.queues import LinkConfig, QueueConfig
 
 TOLD_MAX: Final = 200
 """Changes that are listed; further ones are counted."""
@@ -47,8 +47,8 @@ def _of_subscription(item: Any) -> str:
 _Items = Callable[[NodeConfig], Iterable[Any]]
 
 QUEUE: Final = "queue"
-"""Changes of existing queues are reported by `ConfiguredQueues`, which compares with the queue itself: a request may
-have changed it since."""
+"""What becomes of queues depends on which there are: a request may have created or deleted one since. Changes of those
+that exist are reported by `ConfiguredQueues`, which compares with the queue itself."""
 
 LISTS: Final[tuple[tuple[str, _Items, _Name], ...]] = (
     ("user", lambda config: config.users, _of_host),
@@ -109,10 +109,16 @@ class Changes:
     restart: tuple[str, ...] = ()
 
 
-def compare(before: NodeConfig, after: NodeConfig, *, routed: Set[str] = frozenset()) -> Changes:
+def compare(
+    before: NodeConfig,
+    after: NodeConfig,
+    *,
+    routed: Set[str] = frozenset(),
+    queues: Container[HostedName] = frozenset(),
+) -> Changes:
     """What becomes of `before` where the file says `after`. The result is not checked: the applied settings may not
     match those that stay. `routed`: the neighbours that routing uses; without a topology they and the routes beside
-    them wait for a restart."""
+    them wait for a restart. `queues`: those that exist."""
     kept: dict[str, Any] = {}
     restart: list[str] = []
     live = _live(before, after, is_routed=bool(routed))
@@ -131,7 +137,10 @@ def compare(before: NodeConfig, after: NodeConfig, *, routed: Set[str] = frozens
         kept["neighbours"] = (*after.neighbours, *stay)
         restart += [f"neighbour {item.name!r} removed" for item in stay]
     config = replace(after, **kept)
-    changed = [text for what, items, name in LISTS for text in _differences(what, items(before), items(config), name)]
+    changed: list[str] = []
+    for what, items, name in LISTS:
+        old, new = items(before), items(config)
+        changed += _queues(old, new, queues) if what == QUEUE else _differences(what, old, new, name)
     return Changes(config, bounded(changed), bounded(restart))
 
 
@@ -168,13 +177,26 @@ def _differences(what: str, before: Iterable[Any], after: Iterable[Any], name: _
     for key, item in new.items():
         if key not in old:
             yield f"{what} {key} added"
-        elif item != old[key] and what != QUEUE:
+        elif item != old[key]:
             yield f"{what} {key} changed"
+    for key in old:
+        if key not in new:
+            yield f"{what} {key} removed"
+
+
+def _queues(before: Iterable[QueueConfig], after: Iterable[QueueConfig], exist: Container[HostedName]) -> Iterable[str]:
+    """Which are added, and which entries come and go beside queues that are there, or are not."""
+    old, new = ({item.key: item for item in items} for items in (before, after))
+    for key, item in new.items():
+        if key not in exist:
+            yield f"{QUEUE} {_of_host(item)} added"
+        elif key not in old:
+            yield f"entry of {QUEUE} {_of_host(item)} added"
     for key, item in old.items():
         if key not in new:
-            yield _stays(key, item) if what == QUEUE else f"{what} {key} removed"
+            yield _stays(item) if key in exist else f"entry of {QUEUE} {_of_host(item)} removed"
 
 
-def _stays(key: str, item: Any) -> str:
+def _stays(item: QueueConfig) -> str:
     host = f" --vhost {item.vhost}" if item.vhost else ""
-    return f"entry of queue {key} removed, the queue stays (holdfast queue delete {item.name}{host})"
+    return f"entry of {QUEUE} {_of_host(item)} removed, the queue stays (holdfast queue delete {item.name}{host})"

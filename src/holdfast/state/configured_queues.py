@@ -4,12 +4,12 @@ Rules of this file: a refusal comes before any change. The file wins if its entr
 start; a queue that was removed from the file stays.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from holdfast.broker.entries.host_names import shown
+from holdfast.broker.entries.host_names import HostedName, shown
 from holdfast.broker.queue import Queue
 from holdfast.peers.link_tables import LinkTables
 from holdfast.settings.queues import QueueConfig
@@ -34,6 +34,11 @@ class ConfiguredQueues:
         self._catalog = catalog
         self._links = links
         self._delete = delete
+
+    @property
+    def present(self) -> Container[HostedName]:
+        """The queues that exist now."""
+        return self._catalog.queues
 
     @contextmanager
     def creating(self, wanted: Iterable[QueueConfig]) -> Iterator[None]:

@@ -39,22 +39,22 @@ class DeliveryRows:
     def begin_life(self, queue: Queue, cursor: Cursor) -> None:
         """Entries up to the cursor's watermark may have been shown in an earlier run of the node. If deliveries are
         counted, the watermark only covers the new run from now on; if they no longer are, it covers the entries of all
-        rows."""
+        rows, whose counts hold until the node ends."""
         batch, watermark = self._work.batch, cursor.watermark
         earlier = self._lives.get((queue.queue_id, cursor.name), ())
         key = ("node", records.lives_key(queue.queue_id, cursor.name))
+        ends = sorted((*earlier, *([watermark] if watermark else [])), reverse=True)
+        self._ended[cursor] = watermark
         if cursor.is_counted:
-            ends = sorted((*earlier, *([watermark] if watermark else [])), reverse=True)
             cursor.lives = tuple(ends[: queue.config.deliveries_max])
             cursor.watermark = 0
-            self._ended[cursor] = watermark
             if watermark:
                 batch.puts[key] = records.pack_lives(cursor.lives)
                 queue.begin_watermark(cursor)
         else:
             counted = self._failures.get((queue.queue_id, cursor.name), ())
             cursor.watermark = max(watermark, *earlier, max(counted, default=-1) + 1)
-            cursor.lives = (cursor.watermark,) if cursor.watermark else ()
+            cursor.lives = tuple(ends)
             if earlier:
                 batch.deletes.append(key)
             if cursor.watermark > watermark or earlier:
@@ -72,19 +72,25 @@ class DeliveryRows:
             if queue is None or cursor is None or not cursor.is_counted:
                 if cursor is not None:
                     cursor.counts |= found
+                    for sequence in self._shown_at_end(cursor, rows):
+                        cursor.counts[sequence] = cursor.counts.get(sequence, 0) + 1
                 self._work.batch.deletes += [("node", records.failures_key(queue_id, name, item)) for item in rows]
                 continue
             counts = cursor.counts
             assert isinstance(counts, DeliveryCounts)
             counts.update(found)  # these are stored already, so they do not count as changed
-            for sequence in [sequence for sequence, (_, marked) in rows.items() if marked]:
-                counts.changed.add(sequence)
-                if sequence >= self._ended.get(cursor, 0):
-                    counts[sequence] = counts.get(sequence, 0) + 1
+            counts.changed.update(sequence for sequence, (_, marked) in rows.items() if marked)
+            for sequence in self._shown_at_end(cursor, rows):
+                counts[sequence] = counts.get(sequence, 0) + 1
             if counts.changed:
                 queue.touch_counters()
         for cleared in (self._lives, self._failures, self._ended):
             cleared.clear()
+
+    def _shown_at_end(self, cursor: Cursor, rows: Mapping[int, tuple[int, bool]]) -> list[int]:
+        """Entries that were marked and that the watermark of the life that is over does not cover."""
+        end = self._ended.get(cursor, 0)
+        return [sequence for sequence, (_, marked) in rows.items() if marked and sequence >= end]
 
     def put(self, queue: Queue) -> list[tuple[Cursor, frozenset[int]]]:
         """Adds changed rows of the queue's entries to the batch; returns (cursor, sequences). They count as changed

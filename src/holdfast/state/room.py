@@ -15,6 +15,7 @@ class Measured(Protocol):
     @property
     def shared_bytes(self) -> int: ...
     def room_bytes(self) -> int: ...
+    def to_come_bytes(self) -> int: ...
 
 
 class Room:
@@ -38,6 +39,12 @@ class Room:
         """
         room = self.bytes - self.appended_bytes
         return room + min(self._store.shared_bytes, (FORWARDING_BYTES if forwarding else 0) + reserve) >= size
+
+    @property
+    def possible_bytes(self) -> int:
+        """The room as last measured, and what the store's file may still grow by: how much fits before producers
+        wait."""
+        return self.bytes + self._store.to_come_bytes()
 
     @property
     def appended_bytes(self) -> int:

@@ -219,6 +219,10 @@ class MemoryStore:
         """See `Store.room_bytes_possible`: nothing here grows."""
         return self.room_bytes()
 
+    def to_come_bytes(self) -> int:
+        """See `Store.to_come_bytes`."""
+        return 0
+
     def room_bytes_most(self) -> int:
         """See `Store.room_bytes_most`."""
         most = self._bytes_most

@@ -7,7 +7,7 @@ remote keeps it. Settled messages of a remote that was asked for unsettled ones 
 from typing import Any, Final
 
 from holdfast.access.actions import SEND
-from holdfast.amqp.connection import Receiver, Sender
+from holdfast.amqp.connection import Deliveries, Delivery, Receiver, Sender
 from holdfast.amqp.session.session import Session
 from holdfast.amqp.wire import conditions
 from holdfast.amqp.wire.extensions import TRY_LATER
@@ -17,6 +17,8 @@ from holdfast.endpoints.addresses.link_refusal import Refusal
 from holdfast.endpoints.addresses.resolver import ResolvedAddress
 from holdfast.endpoints.producer import ProducerLink, ProducerParts
 from holdfast.endpoints.remotes.kept_link import KeptLink, spelt_out
+from holdfast.links.incoming import Intake
+from holdfast.links.large_receives import Stream
 from holdfast.peers.peer import Peer
 from holdfast.settings.remotes import Fetch
 
@@ -38,6 +40,8 @@ class RemoteReceiver(ProducerLink):
             subject=found.subject,
         )  # fmt: skip
         self._kept = kept
+        self._answered = False
+        """The delivery that is being taken got its outcome at once, and is not stored."""
 
     def refill(self) -> None:
         if self._kept.rests:
@@ -46,6 +50,23 @@ class RemoteReceiver(ProducerLink):
             self.stop()
         else:
             super().refill()
+
+    def delivered_all(self, run: Deliveries) -> None:
+        if run.settled:
+            Intake.delivered_all(self, run)  # one by one, because each that is taken counts
+        else:
+            super().delivered_all(run)
+
+    def take(self, delivery: Delivery, *, large: Stream | None) -> bool:
+        self._answered = False
+        taken = super().take(delivery, large=large)
+        if taken and delivery.settled and not self._answered:
+            self._kept.passed(1)
+        return taken
+
+    def _answer(self, delivery: Delivery, outcome: object) -> bool:
+        self._answered = True
+        return super()._answer(delivery, outcome)
 
     def settle(self, deliveries: list[int], outcome: object) -> None:
         if _tries_later(outcome):

@@ -64,7 +64,6 @@ class OwnRow:
 
     def _made(self, now: float) -> NodeRow:
         held, disk = self._node_drain.held(), self._disk.status()
-        growth = max(0, min(disk["free_bytes"], disk["bytes_max"] - disk["file_bytes"]))
         bits = (DISK_FAILS if disk["state"] != "ok" else 0) | (DRAINED if self._node_drain.active else 0)
         return NodeRow(
             version=__version__,
@@ -78,7 +77,7 @@ class OwnRow:
             sessions=len(self._neighbours),
             links=self._links(),
             connections=len(self._connections),
-            room_bytes=max(0, self._room.bytes + growth),
+            room_bytes=max(0, self._room.possible_bytes),
             warnings=len(self._warnings.all()),
             bits=bits,
             owed=self._owed(),

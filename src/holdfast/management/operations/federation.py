@@ -7,7 +7,9 @@ disk. An entry is named TOPIC@NEIGHBOUR. One in the configuration file can only 
 
 from typing import Any, Final
 
+from holdfast.broker.entries.address import TOPIC_PREFIX
 from holdfast.broker.entries.host_names import DEFAULT_HOST
+from holdfast.broker.subjects import check_subject
 from holdfast.entity_types import FEDERATION
 from holdfast.errors import ConfigError
 from holdfast.federation.modes import DYNAMIC, PATTERNS_MAX, TO
@@ -20,6 +22,7 @@ from holdfast.management.operations.operation import READS, Operation, Table
 from holdfast.peering import binding_status
 from holdfast.peering.binding_control import BindingControl
 from holdfast.peering.route_status import RoutesNow
+from holdfast.state.catalog import Catalog
 
 FEDERATION_ATTRIBUTES: Final = (
     "topic", "neighbour", "direction", "mode", "patterns", "state", "configured", "asked", "origins", "rows",
@@ -30,7 +33,8 @@ _KEYS: Final = ("mode", "patterns", "direction")
 class FederationOperations:
     """Adds, removes and lists entries, and shows where messages of a subject go."""
 
-    def __init__(self, control: BindingControl, routing: RoutesNow) -> None:
+    def __init__(self, catalog: Catalog, control: BindingControl, routing: RoutesNow) -> None:
+        self._catalog = catalog
         self._control = control
         self._routing = routing
 
@@ -96,8 +100,12 @@ class FederationOperations:
         subject = text_of(arguments, "subject", "")
         try:
             check_federated_topic(name)
+            if "subject" in arguments:
+                check_subject(subject)
         except ConfigError as error:
             raise Refused(400, str(error)) from error
+        if self._catalog.find(host, TOPIC_PREFIX + name) is None and not self._control.made.neighbours_of(name):
+            raise Refused(404, f"no topic {name!r}")
         found = binding_status.tree(self._control, self._routing(), name, subject)
         return Answer(200, "OK", {"topic": name, "subject": subject, "tree": found})
 

@@ -22,6 +22,7 @@ from holdfast.custody.forwarding import Forwarding
 from holdfast.endpoints.addresses.remote_queues import RemoteQueues
 from holdfast.endpoints.background_jobs import ASKED_MAX, BackgroundJobs
 from holdfast.endpoints.resumption.resume import Resumption
+from holdfast.endpoints.topic_bindings import federated_name
 from holdfast.engine.effects import Effect
 from holdfast.entity_types import QUEUE
 from holdfast.errors import ConfigError
@@ -103,9 +104,11 @@ class QueueOperations:
         destination: Destination,
         queue_links: QueueLinks,
         remote_queues: RemoteQueues,
+        federated_with: Callable[[str], list[str]],
         delete: Callable[[Queue], None],
     ) -> None:
-        """`delete`: deletes a queue that no link holds, with all that is kept of it."""
+        """`federated_with`: the neighbours with which the topic of that name is federated. `delete`: deletes a queue
+        that no link holds, with all that is kept of it."""
         self._catalog = catalog
         self._ledger = catalog.ledger
         self._links = links
@@ -119,6 +122,7 @@ class QueueOperations:
         self._destination = destination
         self._queue_links = queue_links
         self._remote_queues = remote_queues
+        self._federated_with = federated_with
         self._delete_queue = delete
 
     def register(self, table: Table) -> None:
@@ -214,6 +218,9 @@ class QueueOperations:
         naming = self._queue_links.naming(queue)
         if naming:
             raise Refused(409, f"queue {name!r} is named by links: {', '.join(sorted(naming))}; delete them first")
+        topic = federated_name(queue)
+        if topic is not None and (neighbours := self._federated_with(topic)):
+            raise Refused(409, f"topic {name!r} is federated with: {', '.join(neighbours)}; remove that first")
         self._resume.release(queue)
         used = self._links.producers_of(queue) or self._links.readers_of(queue)
         if queue.kind is QueueKind.REMOTE and not used:

@@ -26,6 +26,7 @@ from holdfast.links.disk import ADVICE, Disk
 from holdfast.links.large_receives import LargeReceives
 from holdfast.management.status.certificate_expiry import CertificateExpiry
 from holdfast.management.status.descriptors import Descriptors
+from holdfast.management.status.users_file import USERS_FILE
 from holdfast.peering.binding_control import BindingControl
 from holdfast.peering.route_status import RoutesNow
 from holdfast.peering.sessions import Neighbour
@@ -96,9 +97,11 @@ class Warnings:
         large_receives: LargeReceives,
         of_remotes: Callable[[], Iterator[Condition]],
         certificate_expiry: CertificateExpiry,
+        of_users_file: Callable[[], Iterator[Condition]],
         has_topology: bool,
     ) -> None:
-        """`of_remotes`: the conditions of remotes. `has_topology`: whether a file says which links there are."""
+        """`of_remotes`: the conditions of remotes; `of_users_file`: of the file of users. `has_topology`: whether a
+        file says which links there are."""
         self._has_topology = has_topology
         self._node = node
         self._clock = clock
@@ -118,6 +121,7 @@ class Warnings:
         self._large_receives = large_receives
         self._of_remotes = of_remotes
         self._certificate_expiry = certificate_expiry
+        self._of_users_file = of_users_file
         ordinary = (queue for queue in catalog.queues.values() if queue.kind is QueueKind.ORDINARY)
         self._within = [queue for queue in ordinary if is_within_topic(queue.name)]
         """Queues whose name is an address of topics: the store may have some, and no further one is created."""
@@ -142,8 +146,8 @@ class Warnings:
             if kind == SESSION and name in self._neighbours and self._neighbours[name].established:
                 self._log.write("INFO", f"neighbour {name}: its session is up again", about=name)
         for key, text in found.items():
-            if key.startswith((TURNS, DESCRIPTORS, LEFT)):
-                continue  # custody/hop/links.py, descriptors.py and custody/departed.py log these at once
+            if key.startswith((TURNS, DESCRIPTORS, LEFT, USERS_FILE)):
+                continue  # custody/hop/links.py, descriptors.py, custody/departed.py, users_file.py log these at once
             logged_at = self._logged_at.get(key)
             due = self._since[key] < now if logged_at is None else now >= logged_at + AGAIN_S
             if due:
@@ -163,6 +167,7 @@ class Warnings:
         if short is not None:
             yield DESCRIPTORS, short
         yield from self._certificate_expiry.conditions()
+        yield from self._of_users_file()
         yield from self._of_neighbours()
         yield from self._of_remotes()
         for name, text in self._incidents.strangers():

@@ -21,6 +21,8 @@ from holdfast.custody.hop.paced_sender import PacedSender
 from holdfast.custody.hop.sender import CustodySender
 from holdfast.custody.names.store_names import StoreNames
 from holdfast.custody.sent_back import HELD_MAX
+from holdfast.endpoints.addresses.remote_queues import split
+from holdfast.endpoints.remotes.remote import UP, Remote
 from holdfast.management.where.message_ids import HEAD_BYTES, first_field
 from holdfast.names import DEAD_LETTERS
 from holdfast.peering.sessions import Neighbour
@@ -41,6 +43,9 @@ QUEUES_A_STEP: Final = 200
 
 GAPS_MAX: Final = 10
 """Ranges of missing numbers that one answer lists."""
+
+ONWARD: Final = (QueueKind.TRANSMISSION, QueueKind.REMOTE)
+"""Queues whose messages go elsewhere."""
 
 Step = dict[str, Any]
 
@@ -66,6 +71,7 @@ class Whereabouts:
         names: StoreNames,
         neighbours: Mapping[str, Neighbour],
         hops: Mapping[str, NextHop],
+        remotes: Mapping[str, Remote],
     ) -> None:
         self.node = node
         self.catalog = catalog
@@ -76,6 +82,7 @@ class Whereabouts:
         self._names = names
         self._neighbours = neighbours
         self.hops = hops
+        self._remotes = remotes
 
     def look(self, host: str, wanted: tuple[bytes, ...], hint: Hint | None) -> "Look":
         """A search for a message with one of those message-ids, encoded, in that virtual host."""
@@ -118,6 +125,8 @@ class Whereabouts:
             return step | {"state": "held back", "waits_for": self._gap(queue.host, item, sequence)}
         if onward:
             return step | {"state": "in transmission", "waits_for": self._wait(queue.destination, queue, sequence)}
+        if queue.kind is QueueKind.REMOTE:
+            return step | {"state": "in transmission", "waits_for": self._wait_for_remote(queue, sequence)}
         return step | _in_local(queue, sequence)
 
     def ended_of(self, queue: Queue, sequence: int, value: bytes) -> Step:
@@ -187,6 +196,24 @@ class Whereabouts:
         if sender.wants() <= 0:
             return f"answers of {hop.name!r} to what went before"
         return "its turn"
+
+    def _wait_for_remote(self, queue: Queue, sequence: int) -> str:
+        """What a message for an address at a remote waits for."""
+        name = split(queue)[1]
+        remote = self._remotes.get(name)
+        if remote is None:
+            return f"a [[remote]] {name!r}, which is not configured"
+        if remote.state != UP:
+            why = f": {remote.reason}" if remote.reason else ""
+            return f"the connection to the remote {name!r}, which is {remote.state}{why}"
+        link = remote.sending.get(queue)
+        if link is not None and link.reason:
+            return f"the remote {name!r}: {link.reason}"
+        if link is None or link.serving is None:
+            return f"a link to the remote {name!r}"
+        if sequence in queue.shared.acquired:
+            return f"the answer of the remote {name!r}"
+        return "its turn" if link.link is not None and link.link.credit else f"credit of the remote {name!r}"
 
     def finished_here(self, hint: Hint) -> Step:
         """What this node, the destination, knows of an identity that is in none of its queues."""
@@ -284,7 +311,7 @@ class Look:
         queues, hint = list(self.here.catalog.of_host(self.host)), self.hint
         if hint is not None and node_of(hint.destination) != self.here.node:
             return [f"@{hint.destination}", DEAD_LETTERS]
-        first = [hint.to] if hint is not None else sorted(queue.name for queue in queues if queue.in_transit)
+        first = [hint.to] if hint is not None else sorted(queue.name for queue in queues if queue.kind in ONWARD)
         names = [*first, WAITING, DELAYED, DEAD_LETTERS]
         if hint is None:
             clients = [queue for queue in queues if queue.kind in (QueueKind.ORDINARY, QueueKind.TOPIC)]

@@ -10,8 +10,8 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
 
-from holdfast.errors import ConfigError, HoldfastError
 from holdfast.names import HostPort
+from holdfast.node.listening import cannot_listen
 
 CONNECTIONS_MAX: Final = 16
 """At once; a further one is dropped without an answer."""
@@ -61,8 +61,7 @@ class AdminServer:
                 self._serve, where.host, where.port, limit=REQUEST_BYTES_MAX, backlog=CONNECTIONS_MAX
             )
         except OSError as error:
-            text = f"admin listen {where}: {error.strerror or error}"
-            raise (HoldfastError if error.errno is not None else ConfigError)(text) from None
+            raise cannot_listen("admin listen", where, error) from None
         port = self._server.sockets[0].getsockname()[1]
         return str(where._replace(port=port))
 

@@ -11,6 +11,7 @@ import logging
 import os
 import re
 import ssl
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from hashlib import blake2b
@@ -19,6 +20,7 @@ from typing import Final, NamedTuple
 
 from holdfast.engine.events import CertificateRead
 from holdfast.errors import ConfigError
+from holdfast.management.status.certificate_expiry import fault_of
 from holdfast.node.config import NodeSettings
 from holdfast.node.network.der import FILE_BYTES_MAX, Issued, validity
 from holdfast.node.network.encryption import Encryption
@@ -60,6 +62,13 @@ class Made(NamedTuple):
     @property
     def revoked(self) -> frozenset[Issued]:
         return self.content[1]
+
+
+class Prepared(NamedTuple):
+    """Files that can be used: `use` has new connections use them. `own`: of the certificate that they show."""
+
+    use: Callable[[], None]
+    own: CertificateRead
 
 
 class Problem(NamedTuple):
@@ -139,6 +148,8 @@ class Certificates:
         self._tell("")
         if made.content != used.content:
             _log.info("TLS: the certificates have changed; new connections use them")
+            if fault := fault_of(made.own, time.time_ns() // 1_000_000):
+                _log.warning("%s", fault)
             self.changed()
 
     def have_changed(self) -> bool:
@@ -151,9 +162,14 @@ class Certificates:
         except ConfigError:
             return True
 
-    def prepare(self, files: TlsFiles, *, dials: bool) -> Callable[[], None]:
-        """Reads those files, which may be others than before; what it returns has new connections use them. Raises
-        ConfigError if they cannot be used. It may be called in any thread."""
+    @property
+    def own(self) -> CertificateRead:
+        """Of the certificate that is shown."""
+        return self._used.own
+
+    def prepare(self, files: TlsFiles, *, dials: bool) -> Prepared:
+        """Reads those files, which may be others than before. Raises ConfigError if they cannot be used. It may be
+        called in any thread."""
         if self._serves and files.certificate is None:
             raise ConfigError("node listen has amqps:// without [tls] certificate_file; give one")
         made = _made(files, serves=self._serves, dials=dials)
@@ -163,7 +179,7 @@ class Certificates:
             self._tell("")
             self.changed()
 
-        return use
+        return Prepared(use, made.own)
 
     def _tell(self, problem: str) -> None:
         told = replace(self._used.own, problem=problem)

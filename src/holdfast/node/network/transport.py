@@ -8,7 +8,6 @@ Source for the options: tcp(7).
 import asyncio
 import errno
 import fcntl
-import os
 import socket
 import struct
 import termios
@@ -17,8 +16,9 @@ from typing import Any, Final, Protocol, cast
 
 from holdfast.dialling import is_loopback
 from holdfast.engine.reads import Reading
-from holdfast.errors import ConfigError, HoldfastError
+from holdfast.errors import ConfigError
 from holdfast.names import HostPort
+from holdfast.node.listening import cannot_listen, describe
 from holdfast.node.network.encryption import Encryption
 
 BACKLOG: Final = 1024
@@ -237,15 +237,6 @@ def _joined(chunks: Sequence[bytes | memoryview]) -> Iterator[bytes | memoryview
         yield b"".join(small)
 
 
-def describe(error: Exception) -> str:
-    """An error for the operator, in the system's words if it has any."""
-    if isinstance(error, OSError) and not isinstance(error, socket.gaierror) and error.errno:
-        return os.strerror(error.errno)
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror
-    return str(error) or type(error).__name__
-
-
 def set_options(own: Any, notsent_bytes: int) -> None:
     """Sets TCP_NODELAY, and a small unsent buffer in the kernel. Options that the system does not know are skipped."""
     for option, value in ((socket.TCP_NODELAY, 1), (socket.TCP_NOTSENT_LOWAT, notsent_bytes)):
@@ -279,9 +270,7 @@ def listen(where: HostPort, *, loopback_only: bool) -> list[socket.socket]:
     try:
         infos = socket.getaddrinfo(where.host, where.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except OSError as error:
-        raise ConfigError(
-            f"invalid value {where} for node listen ({describe(error)}); expected an address of this machine"
-        ) from None
+        raise cannot_listen("node listen", where, error) from None
     listeners: list[socket.socket] = []
     port = where.port
     for family, _, _, _, address in sorted(infos, key=lambda info: info[0] != socket.AF_INET):
@@ -294,15 +283,7 @@ def listen(where: HostPort, *, loopback_only: bool) -> list[socket.socket]:
                 continue
             for listener in listeners:
                 listener.close()
-            if error.errno == errno.EADDRINUSE:
-                raise HoldfastError(
-                    f"listen {where}: the port is in use already; choose another, or 0 for any"
-                ) from None
-            expected = "an address of this machine"
-            if error.errno in (errno.EACCES, errno.EPERM):
-                expected = "a port that this user may open (1024 and above, unless the system says otherwise)"
-            text = f"invalid value {where} for node listen ({describe(error)}); expected {expected}"
-            raise ConfigError(text) from None
+            raise cannot_listen("node listen", where, error) from None
         port = listener.getsockname()[1]
         listeners.append(listener)
     if not listeners:
