@@ -39,8 +39,9 @@ async def test_they_are_read_and_sent_again_by_hand(node: NodeProcess, tmp_path:
     (line,) = [line for line in status.splitlines() if line.startswith("dead letters: 2, ")]
     told = re.search("`holdfast (.*)`", line)
     assert told is not None
+    assert shlex.split(told[1]) == documented("dead-letters list")
+    assert "rejected: app:no not mine" in await run(node, *shlex.split(told[1]))
     look = documented("receive.*--browse --json")
-    assert shlex.split(told[1]) == look[: len(shlex.split(told[1]))]
     letters = [json.loads(line) for line in (await run(node, *look)).splitlines()]
     assert [letter["body"] for letter in letters] == ["one", "two\nlines"]
     for letter in letters:
