@@ -17,7 +17,7 @@ from pyspark.sql.streaming.listener import QueryTerminatedEvent
 
 from holdfast.cli import main
 from holdfast.errors import ConfigError, HoldfastError
-from pyspark_holdfast import ingest, session
+from pyspark_holdfast import ingest
 from pyspark_holdfast.commands import check_writable
 from pyspark_holdfast.ingest import (
     IngestJob,
@@ -27,7 +27,7 @@ from pyspark_holdfast.ingest import (
     summary,
 )
 from pyspark_holdfast.queries import FAILED_STARTS_MAX, NO_WORKER, Progress, failure
-from pyspark_holdfast.running import on_signals, on_spark, write
+from pyspark_holdfast.running import on_signals, write
 from pyspark_holdfast.session import first_line
 
 
@@ -234,41 +234,6 @@ def test_who_ends_it_while_spark_starts_hears_at_once_that_it_stops() -> None:
         for number, handler in before.items():
             signal.signal(number, handler)
     assert stop.is_set() and told == [False]
-
-
-def test_ctrl_c_while_spark_starts_is_ours_and_ends_it_at_once(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    """Where Spark starts in the main thread, it handles Ctrl-C itself, by a call that may be under way already."""
-
-    def starts(*_: object, **__: object) -> None:
-        def of_spark(*_: object) -> None:
-            raise RuntimeError("reentrant call inside <_io.BufferedReader>")
-
-        if threading.current_thread() is threading.main_thread():  # as SparkContext does
-            signal.signal(signal.SIGINT, of_spark)
-        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
-        over.wait(20)
-
-    over = threading.Event()
-    monkeypatch.setattr(session, "start_session", starts)
-    before = signal.getsignal(signal.SIGINT)
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            on_spark("ingest", "local", lambda spark, stop: None, None)
-    finally:
-        over.set()
-    assert signal.getsignal(signal.SIGINT) is before
-    assert capfd.readouterr().err == "holdfast pipeline ingest: stopped before Spark was up; nothing was written\n"
-
-
-def test_why_spark_does_not_start_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(*_: object, **__: object) -> None:
-        raise ConfigError("no Java")
-
-    monkeypatch.setattr(session, "start_session", fails)
-    with pytest.raises(ConfigError, match=r"no Java \(Spark's log: "):
-        on_spark("ingest", "local", lambda spark, stop: None, None)
 
 
 def test_a_line_of_a_handler_goes_where_standard_error_was(tmp_path: Path) -> None:

@@ -102,8 +102,8 @@ def _run(
 
     if stop.is_set():
         return nothing
-    spark = _in_a_thread(lambda: start_session(f"holdfast {verb}", logs=logs, master=master))
-    on_signals(stop, heard=heard)  # it stops by itself from now on
+    spark = start_session(f"holdfast {verb}", logs=logs, master=master)
+    on_signals(stop, heard=heard)  # Spark's own handler for Ctrl-C took ours away
     ended = threading.Event()
     cancels = spark.sparkContext.cancelAllJobs if cancel else None
     threading.Thread(target=_end_jvm, args=(jvm_of(spark), cancels, stop, ended), daemon=True).start()
@@ -112,26 +112,6 @@ def _run(
     finally:
         stop_session(spark)
         ended.set()
-
-
-def _in_a_thread(start: Callable[[], T]) -> T:
-    """What `start` returns or raises. In the main thread Spark would take Ctrl-C over, and whatever a signal raises
-    would come in the midst of a call to the JVM. If one raises here, the thread is left behind."""
-    made: list[T] = []
-    failed: list[BaseException] = []
-
-    def work() -> None:
-        try:
-            made.append(start())
-        except BaseException as error:
-            failed.append(error)
-
-    thread = threading.Thread(target=work, daemon=True)
-    thread.start()
-    thread.join()
-    if failed:
-        raise failed[0]
-    return made[0]
 
 
 def _end_jvm(
