@@ -29,10 +29,10 @@ def ignore(numbers: Iterable[signal.Signals], tell: Callable[[str], None]) -> No
 
 
 @contextmanager
-def ending_in_order() -> Iterator[None]:
-    """Within the block SIGTERM, and SIGHUP unless it is ignored, raise SystemExit, so that unfinished work is undone.
-    Like Ctrl-C, they print nothing."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+def ending_in_order(numbers: Iterable[signal.Signals] = (signal.SIGTERM, signal.SIGHUP)) -> Iterator[None]:
+    """Within the block each of these signals, unless it is ignored, raises SystemExit, so that unfinished work is
+    undone. Like Ctrl-C, they print nothing."""
+    before = {number: signal.getsignal(number) for number in numbers}
     for number, handler in before.items():
         if handler is not signal.SIG_IGN:
             signal.signal(number, _end)

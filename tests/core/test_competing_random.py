@@ -5,15 +5,13 @@ from random import Random
 
 import pytest
 
-from holdfast.amqp.connection import Receiver
-from holdfast.amqp.wire.performatives import Modified, Released
-from holdfast.amqp.wire.types import Symbol
 from holdfast.broker.cursors import matches, selections
 from holdfast.core import offering
 from holdfast.settings.limits import Limits
 from holdfast.settings.queues import QueueConfig
 from support import today
-from support.rig import Client, Rig
+from support.competing import Competing
+from support.rig import Rig
 from support.selecting import OTHERS, THIRDS, consume, fill
 
 SELECTORS = (None, THIRDS, OTHERS, "JMSPriority > 4", "JMSPriority = 3", "TRUE", "FALSE", "JMSType = 'third' AND TRUE")
@@ -21,24 +19,18 @@ SIZES = (1, 500, 1_500)
 TAKES = (600, 1_800, None, None, None)
 
 
-class Steps:
-    """Random steps on the queue `work`, and what became of its messages."""
+class Steps(Competing):
+    """Random steps of consumers with selectors."""
 
     def __init__(self, seed: int, patch: pytest.MonkeyPatch) -> None:
-        self.random = random = Random(seed)
+        random = Random(seed)
         patch.setattr(matches, "HITS_MAX", random.choice((1, 2, 5, 4_096)))
         patch.setattr(offering, "PUMP_LIMIT", random.choice((1, 5, 256)))
         patch.setattr(selections, "SCAN_BYTES", random.choice((1, 2_000, 2**22)))
-        self.rig = Rig(seed)
-        self.queue = QueueConfig(name="work", durable=random.random() < 0.8)
-        self.hub = self.rig.node("hub", queues=(self.queue,), limits=Limits(unsettled_max=random.choice((3, 100))))
-        if not self.queue.durable:
-            self.hub.unwatched.add("work")
+        rig, queue = Rig(seed), QueueConfig(name="work", durable=random.random() < 0.8)
+        hub = rig.node("hub", queues=(queue,), limits=Limits(unsettled_max=random.choice((3, 100))))
+        super().__init__(random, rig, hub, queue)
         self.sizes = random.choice((SIZES, SIZES[:1]))
-        self.clients: list[tuple[Client, Receiver]] = []
-        self.accepted: list[int] = []
-        self.stored: set[int] = set()
-        self.sent = 0
 
     def send(self) -> None:
         count = self.random.randrange(1, 12)
@@ -52,24 +44,6 @@ class Steps:
         link = consume(self.rig, client, selector, credit=self.random.choice((0, 1, 9)), **options)
         self.clients.append((client, link))
 
-    def leave(self) -> None:
-        client, link = self.clients.pop(self.random.randrange(len(self.clients)))
-        if self.random.random() < 0.5:
-            client.close_transport()
-        else:
-            link.detach(closed=True)
-
-    def settle_some(self) -> None:
-        client, link = self.random.choice(self.clients)
-        some, choice = self.random.randrange(1, 6), self.random.random()
-        if choice < 0.4:
-            link.grant(link.credit + some, drain=self.random.random() < 0.2)
-        elif choice < 0.7:
-            self.accepted.extend(map(int, client.accept(count=some)))
-        else:
-            outcomes = (Released(), Modified(delivery_failed=True), Modified(undeliverable_here=True))
-            client.accept(self.random.choice(outcomes), count=some)
-
     def step(self) -> None:
         random, act = self.random, self.random.random()
         self.clients = [(client, link) for client, link in self.clients if not link.detached]
@@ -82,20 +56,11 @@ class Steps:
         elif act < 0.55:
             self.hub.refuse, self.hub.refuse_all = random.choice((0, 1)), True
         elif act < 0.6 and self.queue.durable:
-            self.hub.crash()
-            self.clients.clear()
-            self.hub.start()
+            self.crash()
         elif self.clients:
-            self.settle_some()
+            self.settle_some(6)
         if random.random() < 0.7:
             self.rig.settle()
-
-    def dead(self) -> set[int]:
-        """Those that were too large for several consumers."""
-        client = self.rig.client(self.hub)
-        client.receiver("$dead-letters", source={"distribution_mode": Symbol("copy")})
-        self.rig.settle()
-        return set(map(int, client.bodies()))
 
     def rest(self) -> list[int]:
         """All that is left, in the order in which one consumer is given it."""

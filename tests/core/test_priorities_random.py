@@ -1,31 +1,32 @@
 """Queues that sort, under any order of steps: nothing higher was ready when a message was handed out, and none is lost
 (docs/adr/0072)."""
 
+from collections.abc import Iterable
 from random import Random
 from typing import Any
 
 import pytest
 
-from holdfast.amqp.connection import Receiver
 from holdfast.amqp.wire.extensions import SELECTOR_CODE
-from holdfast.amqp.wire.performatives import Accepted, Header, Modified, Properties, Released
+from holdfast.amqp.wire.performatives import Accepted, Header, Properties
 from holdfast.amqp.wire.types import Described, Symbol, Ulong
 from holdfast.broker.cursors import halting, looking, priorities
 from holdfast.settings.limits import Limits
 from holdfast.settings.queues import QueueConfig
 from support import today
-from support.rig import Client, Node, Rig
+from support.competing import Competing
+from support.rig import Client, Rig
 from support.sorting import Watch
 
 LASTING = {"durable": 2, "expiry_policy": Symbol("never"), "distribution_mode": Symbol("copy")}
 SELECTORS = (None, None, "JMSPriority > 4", "JMSType = 'third'")
 
 
-class Steps:
-    """Random steps on the queue `work`, and what became of its messages."""
+class Steps(Competing):
+    """Random steps on a queue that sorts."""
 
     def __init__(self, seed: int, patch: pytest.MonkeyPatch) -> None:
-        self.random = random = Random(seed)
+        random = Random(seed)
         self.watch = Watch(patch)
         for name, choices in (
             ("READY_MAX", (3, 20, 10**6)),
@@ -35,19 +36,16 @@ class Steps:
             ("RUN_LEAST", (0, 8)),
         ):
             patch.setattr(looking if hasattr(looking, name) else priorities, name, random.choice(choices))
-        self.rig = Rig(seed)
         full: dict[str, Any] = {"messages_max": 40, "when_full": "drop-oldest"} if random.random() < 0.25 else {}
         most = random.choice((None, None, None, 3))
         durable = random.random() < 0.85
-        self.queue = QueueConfig(name="work", priorities=True, durable=durable, deliveries_max=most, **full)
+        queue = QueueConfig(name="work", priorities=True, durable=durable, deliveries_max=most, **full)
         self.may_lose = bool(full)
         if random.random() < 0.3 and durable:
             patch.setattr(halting, "FINISHED_MAX", 6)
         limits = Limits(unsettled_max=random.choice((3, 100)))
-        self.hub: Node = self.rig.node("hub", queues=(self.queue,), limits=limits)
-        if not durable:
-            self.hub.unwatched.add("work")
-        self.clients: list[tuple[Client, Receiver]] = []
+        rig = Rig(seed)
+        super().__init__(random, rig, rig.node("hub", queues=(queue,), limits=limits), queue)
         self.expiring: set[int] = set()
         self.lasting = durable and most is None and random.random() < 0.35
         """Whether a subscription copies all of the queue."""
@@ -57,9 +55,6 @@ class Steps:
         self.of_subscription: set[Client] = set()
         self.sizes = random.random() < 0.5
         """Whether some are too large for some consumers."""
-        self.stored: set[int] = set()
-        self.accepted: list[int] = []
-        self.sent = 0
 
     def send(self) -> None:
         client = self.rig.client(self.hub)
@@ -98,17 +93,9 @@ class Steps:
         self.rig.settle()
         self.clients.append((client, link))
 
-    def settle_some(self) -> None:
-        client, link = self.random.choice(self.clients)
-        some, choice = self.random.randrange(1, 9), self.random.random()
-        if choice < 0.4:
-            link.grant(link.credit + some, drain=self.random.random() < 0.2)
-        elif choice < 0.7:
-            done = client.accept(count=some)
-            self.accepted += [] if client in self.of_subscription else map(int, done)
-        else:
-            outcomes = (Released(), Modified(delivery_failed=True), Modified(undeliverable_here=True))
-            client.accept(self.random.choice(outcomes), count=some)
+    def took(self, client: Client, numbers: Iterable[int]) -> None:
+        if client not in self.of_subscription:
+            super().took(client, numbers)
 
     def step(self) -> None:
         random, act = self.random, self.random.random()
@@ -118,17 +105,11 @@ class Steps:
         elif act < 0.38 and len(self.clients) < 6:
             self.attach()
         elif act < 0.46 and self.clients:
-            client, link = self.clients.pop(random.randrange(len(self.clients)))
-            if random.random() < 0.5:
-                client.close_transport()
-            else:
-                link.detach(closed=True)
+            self.leave()
         elif act < 0.51:
             self.hub.refuse, self.hub.refuse_all = random.choice((0, 1)), True
         elif act < 0.55 and self.queue.durable:
-            self.hub.crash()
-            self.clients.clear()
-            self.hub.start()
+            self.crash()
         elif act < 0.57:
             self.rig.run(random.choice((0.1, 2.0)))
         elif act < 0.585:
@@ -137,16 +118,9 @@ class Steps:
             self.rig.client(self.hub).manage("PURGE", "queue", "work")
             self.may_lose = True
         elif self.clients:
-            self.settle_some()
+            self.settle_some(9)
         if random.random() < 0.7:
             self.rig.settle()
-
-    def dead(self) -> set[int]:
-        """Those whose delivery failed too often, or that were too large for several consumers."""
-        client = self.rig.client(self.hub)
-        client.receiver("$dead-letters", source={"distribution_mode": Symbol("copy")})
-        self.rig.settle()
-        return set(map(int, client.bodies()))
 
     def rest(self) -> list[tuple[int, int]]:
         """All that is left, as (priority, number), in the order in which one consumer is given it."""

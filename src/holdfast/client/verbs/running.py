@@ -11,8 +11,8 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -26,7 +26,7 @@ from holdfast.client.send.sender import Sender, Waits
 from holdfast.errors import ConfigError, HoldfastError, Stopped
 from holdfast.lines import CLEAR_LINE, one_line, say
 from holdfast.regular_files import read_any
-from holdfast.signals import MEANINGLESS, ignore
+from holdfast.signals import MEANINGLESS, ending_in_order, ignore
 from holdfast.units import KIB, written
 
 T = TypeVar("T")
@@ -138,12 +138,11 @@ def place_of(args: argparse.Namespace) -> Url:
     if args.password_file is not None:
         if place.user is None:
             raise ConfigError("--password-file needs a user in --url; give amqp://user@host")
-        password = _password_in(args.password_file)
-        return place.with_password(password)
+        return place.with_password(_password_in(args.password_file))
     if place.user is not None and place.password is None:
         if not sys.stdin.isatty():
             raise ConfigError(f"the user of {place} has no password; give one in --url or --password-file")
-        with _stopped_at_once():
+        with ending_in_order(STOP_SIGNALS):
             return place.with_password(getpass.getpass(f"password of {place.user} at {place}: "))
     return place
 
@@ -152,7 +151,7 @@ def _password_in(file: str) -> str:
     """The first line of that file, which may be a pipe (`<(COMMAND)`)."""
     advice = "give a file with the password"
     try:
-        with _stopped_at_once():
+        with ending_in_order(STOP_SIGNALS):  # the loop, which hears of signals, does not run while a pipe is read
             first = read_any(Path(file), PASSWORD_BYTES_MAX).split(b"\n", 1)[0].rstrip(b"\r")
         password = first.decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -163,25 +162,6 @@ def _password_in(file: str) -> str:
     if not password:
         raise ConfigError(f"{file} has no password in its first line; {advice}")
     return password
-
-
-@contextmanager
-def _stopped_at_once() -> Iterator[None]:
-    """While the block waits, for a pipe or a prompt, the loop does not run, and so hears of no signal: each that ends
-    the command does so by an exception."""
-
-    def stop(number: int, _frame: object) -> None:
-        raise SystemExit(STOP_SIGNALS[signal.Signals(number)])
-
-    before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
-    for number, handler in before.items():
-        if handler is not signal.SIG_IGN:
-            signal.signal(number, stop)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 async def connect_as(args: argparse.Namespace, place: Url) -> Connection:
