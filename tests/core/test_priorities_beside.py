@@ -427,3 +427,19 @@ def test_no_more_is_set_apart_than_the_bound(monkeypatch: pytest.MonkeyPatch) ->
     rig.settle()
     assert one.bodies() == []
     assert taker(rig, node).bodies() == ["91", "92", "93", "04"]
+
+
+def test_what_one_consumer_has_finished_is_not_handed_to_another_beside_a_subscription() -> None:
+    """It stays on disk for the subscription, and in the index of consumers that did not want it then."""
+    rig, node, client = sorting()
+    done(client, "OPEN", "subscription", "one", queue="work", mode="copy", start="first")
+    send(rig, client, "444444")
+    every = taker(rig, node, credit=1)
+    assert every.bodies() == ["41"]
+    selecting = {"filter": {Symbol("s"): Described(Ulong(SELECTOR_CODE), "TRUE")}}
+    other = taker(rig, node, credit=3, source=selecting)
+    assert other.accept() == ["42", "43", "44"]
+    rig.run(1)
+    every.deliveries[0].link.grant(10)
+    rig.settle()
+    assert every.bodies() == ["41", "45", "46"]

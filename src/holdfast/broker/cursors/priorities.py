@@ -321,12 +321,12 @@ class Priorities(Looking):
         return values
 
     def _plain_count(self, sequences: list[int], values: list[bytes], consumer: EntryConsumer) -> int:
-        """How many from the first on were never shown, are not acquired, and fit the consumer."""
+        """How many from the first on were never shown, are neither acquired nor finished, and fit the consumer."""
         cursor = self._cursor
         low = max(cursor.position, cursor.shown_below)
         end = cursor.watermark_stored
         bytes_max = min(consumer.run_bytes_max, consumer.bytes_max - BESIDE_BYTES)
-        acquired, counts = cursor.acquired, cursor.counts
+        acquired, counts, finished = cursor.acquired, cursor.counts, cursor.finished
         sequences = sequences[: len(values)]
         if (  # all of them, which is the usual case
             values
@@ -334,10 +334,13 @@ class Priorities(Looking):
             and max(sequences) < end
             and max(map(len, values)) <= bytes_max
             and not counts
+            and not finished
             and acquired.keys().isdisjoint(sequences)
         ):
             return len(values)
         for count, (sequence, value) in enumerate(zip(sequences, values, strict=False)):
-            if not low <= sequence < end or len(value) > bytes_max or sequence in acquired or sequence in counts:
+            if not low <= sequence < end or len(value) > bytes_max:
+                return count
+            if sequence in acquired or sequence in counts or sequence in finished:
                 return count
         return len(values)
