@@ -29,21 +29,21 @@ def test_hits_behind_what_is_looked_at_again_are_found_again() -> None:
     found = selection(20)
     for sequence in (15, 5, 10):
         found.add(sequence)
-    found.set_apart(15, [], 9)
+    found.leave_to_others(15, [], 9)
     found.rewind(10)
-    assert [*found.hits] == [5] and not found.apart
+    assert [*found.hits] == [5] and not found.for_others
     found.rewind(10)  # there already
     assert [*found.hits] == [5] and found.position == 10
 
 
-def test_of_hits_and_what_is_apart_the_lowest_goes_first() -> None:
+def test_of_hits_and_what_waits_for_others_the_lowest_goes_first() -> None:
     found = selection(20)
     one, other = Any, object()
     for sequence in (15, 5, 10):
         found.add(sequence)
-    found.set_apart(5, [other], 9)
+    found.leave_to_others(5, [other], 9)
     assert found.first_for([one]) == 10 and found.first_for([one, other]) == 5
-    assert found.asked([one, other], 5) == [other] and found.asked([one, other], 10) == [one, other]
+    assert found.not_yet_asked([one, other], 5) == [other] and found.not_yet_asked([one, other], 10) == [one, other]
     found.add(5)
     assert 5 not in found.hits and 5 in found
     found.forget(5)

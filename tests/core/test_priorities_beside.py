@@ -416,8 +416,8 @@ def test_what_one_cannot_have_waits_for_another_and_keeps_nobody_back() -> None:
     assert taker(rig, node).bodies() == ["91", "92"]
 
 
-def test_no_more_is_set_apart_than_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(looking, "APART_MAX", 2)
+def test_no_more_waits_for_others_than_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(looking, "FOR_OTHERS_MAX", 2)
     rig = Rig()
     node = rig.node("hub", queues=(QueueConfig(name="work", priorities=True),), limits=Limits(excluded_max=50))
     client = rig.client(node)

@@ -32,7 +32,7 @@ class Steps(Competing):
             ("READY_MAX", (3, 20, 10**6)),
             ("MOVED_LEAST", (1, 16, 4_096)),
             ("SCAN_COUNT", (2, 1_024)),
-            ("APART_MAX", (1, 3, 4_096)),
+            ("FOR_OTHERS_MAX", (1, 3, 4_096)),
             ("RUN_LEAST", (0, 8)),
         ):
             patch.setattr(looking if hasattr(looking, name) else priorities, name, random.choice(choices))

@@ -9,7 +9,7 @@ from holdfast.settings.queues import QueueConfig
 from holdfast_lab.base.contents import EVERYTHING
 from holdfast_lab.canaries import plant
 from holdfast_lab.draws import drawn_narrow
-from holdfast_lab.draws.drawn_narrow import APART_BOUNDS, CALM, DELIVERIES_MAX, NARROW, QUEUE, with_narrow
+from holdfast_lab.draws.drawn_narrow import CALM, DELIVERIES_MAX, FOR_OTHERS_BOUNDS, NARROW, QUEUE, with_narrow
 from holdfast_lab.plan.networks import line
 from holdfast_lab.plan.plan import Plan, from_json
 from holdfast_lab.runs.run import execute
@@ -48,7 +48,10 @@ def test_nothing_else_of_a_seed_changes(monkeypatch: pytest.MonkeyPatch) -> None
         topology = replace(plan.topology, queues=without.topology.queues)
         rest = {"workloads": (), "faults": (), "knobs": {}}
         assert replace(plan, topology=topology, **rest) == replace(without, **rest)
-        assert {**without.knobs, **dict.fromkeys(APART_BOUNDS)} == {**plan.knobs, **dict.fromkeys(APART_BOUNDS)}
+        assert {**without.knobs, **dict.fromkeys(FOR_OTHERS_BOUNDS)} == {
+            **plan.knobs,
+            **dict.fromkeys(FOR_OTHERS_BOUNDS),
+        }
         assert plan.workloads[: len(without.workloads)] == without.workloads
         assert set(without.faults) <= set(plan.faults)
 
@@ -99,7 +102,7 @@ def test_large_messages_beyond_the_bound_come_to_the_consumer_that_takes_them(pr
     *sends, takes, other = plan.workloads
     if not priorities:
         takes, other = {**takes, "selector": EVERYTHING}, {**other, "selectors": [EVERYTHING]}
-    plan = replace(plan, workloads=(*sends, takes, other), knobs={APART_BOUNDS[priorities]: 1})
+    plan = replace(plan, workloads=(*sends, takes, other), knobs={FOR_OTHERS_BOUNDS[priorities]: 1})
     assert execute(plan, 1).failure == ""
     with plant("apart-and-forgotten"):
         found = "was handed out while" if priorities else "accepted messages not shown"

@@ -201,43 +201,43 @@ def _(s: Any) -> None:
     selection.hits._heap.clear()
 
 
-@breaks("state: {}: hits that are apart", selecting)
+@breaks("state: {}: hits that wait for others", selecting)
 def _(s: Any) -> None:
     (selection,) = s.chosen.shared.selections
     selection.hits.add(1)
-    selection.apart.add(1, [], 5)
+    selection.for_others.add(1, [], 5)
 
 
-@breaks("state: {}: what is apart, and its order", selecting)
+@breaks("state: {}: what waits for others, and its order", selecting)
 def _(s: Any) -> None:
     (selection,) = s.chosen.shared.selections
-    selection.apart._kept += [2, 1]
+    selection.for_others._kept += [2, 1]
 
 
-@breaks("state: {}: what is apart, and what is scanned later", selecting)
+@breaks("state: {}: what waits for others, and what is scanned later", selecting)
 def _(s: Any) -> None:
     (selection,) = s.chosen.shared.selections
-    selection.apart.add(selection.position, [], 5)
+    selection.for_others.add(selection.position, [], 5)
 
 
-@breaks("state: {}: what is apart, and what is scanned later", selecting)
+@breaks("state: {}: what waits for others, and what is scanned later", selecting)
 def _(s: Any) -> None:
     (selection,) = s.chosen.shared.selections
-    selection.apart.add(1, [], 5)
-    selection.apart.forgotten = 1
+    selection.for_others.add(1, [], 5)
+    selection.for_others.forgotten_from = 1
 
 
-@breaks("state: {}: something is apart for a consumer that is gone", selecting)
+@breaks("state: {}: something waits for a consumer that is gone", selecting)
 def _(s: Any) -> None:
     (selection,) = s.chosen.shared.selections
-    selection.apart.add(1, [object()], 5)
+    selection.for_others.add(1, [object()], 5)
 
 
-@breaks("state: {}: {} is apart for none that can have it", selecting)
+@breaks("state: {}: {} waits for none that can have it", selecting)
 def _(s: Any) -> None:
     (selection,) = s.chosen.shared.selections
     selection.position = s.chosen.visible
-    selection.apart.add(selection.position - 1, [], 5)
+    selection.for_others.add(selection.position - 1, [], 5)
 
 
 @breaks("state: {}: selector {} passed over what matches", selecting)

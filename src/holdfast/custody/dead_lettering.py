@@ -142,7 +142,7 @@ class DeadLettering:
         assert cursor.tracked
         for sequence, value in values.items():
             self.dead_letter(queue.host, entry.with_earlier(value, cursor.failures(sequence)), reason, queue.name)
-        cursor.take_apart({sequence: packed.size_of(value) for sequence, value in values.items()}, DEAD)
+        cursor.acquire_for(DEAD, {sequence: packed.size_of(value) for sequence, value in values.items()})
         self._tie(cursor, list(values), was_held=False)
 
     def _tie(self, cursor: Cursor, sequences: list[int], *, was_held: bool = True) -> None:

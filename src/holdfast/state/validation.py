@@ -9,9 +9,9 @@ from collections.abc import Collection, Container, Iterable
 from typing import Any, Final
 
 from holdfast.broker import backlogs
-from holdfast.broker.cursors.apart import Apart
 from holdfast.broker.cursors.cursor import Cursor
 from holdfast.broker.cursors.selection import Group, Selection
+from holdfast.broker.cursors.waiting_for_others import WaitingForOthers
 from holdfast.broker.entries import entry, packed
 from holdfast.broker.entries.host_names import hosted
 from holdfast.broker.entries.work import Work
@@ -256,26 +256,26 @@ def _selections(cursor: Cursor, where: str, known: dict[int, bytes]) -> None:
     for group in selections:
         if isinstance(group, Selection):
             must(group.hits.first == min(group.hits, default=None), f"{where}: hits, and the lowest of them")
-            must(set(group.hits).isdisjoint(group.apart), f"{where}: hits that are apart")
-        for apart in group.all_apart:
-            _apart(group, apart, where, free)
+            must(set(group.hits).isdisjoint(group.for_others), f"{where}: hits that wait for others")
+        for waiting in group.all_for_others:
+            _for_others(group, waiting, where, free)
         lost = selections.passed_over(group, free)
         must(not lost, f"{where}: selector {group.selector.text!r} passed over what matches", lost[:20])
 
 
-def _apart(group: Group, apart: Apart, where: str, free: dict[int, bytes]) -> None:
+def _for_others(group: Group, waiting: WaitingForOthers, where: str, free: dict[int, bytes]) -> None:
     """What consumers could not have is offered to each of the others."""
-    kept = [*apart]
-    end = group.position if apart.forgotten is None else min(group.position, apart.forgotten)
-    must(kept == sorted(set(kept)), f"{where}: what is apart, and its order", kept[:20])
-    must(not kept or kept[-1] < end, f"{where}: what is apart, and what is scanned later", kept[-20:], end)
-    gone = apart.consumers - group.consumers.keys()
-    must(not gone, f"{where}: something is apart for a consumer that is gone", len(gone))
+    kept = [*waiting]
+    end = group.position if waiting.forgotten_from is None else min(group.position, waiting.forgotten_from)
+    must(kept == sorted(set(kept)), f"{where}: what waits for others, and its order", kept[:20])
+    must(not kept or kept[-1] < end, f"{where}: what waits for others, and what is scanned later", kept[-20:], end)
+    gone = waiting.consumers - group.consumers.keys()
+    must(not gone, f"{where}: something waits for a consumer that is gone", len(gone))
     for sequence in kept:
         for consumer in group.consumers if sequence in free else ():
-            is_offered = sequence in consumer.excluded or apart.asked((consumer,), sequence)
+            is_offered = sequence in consumer.excluded or waiting.not_yet_asked((consumer,), sequence)
             is_too_large = not is_offered and consumer.delivery_bytes(sequence, free[sequence]) > consumer.bytes_max
-            must(bool(is_offered or is_too_large), f"{where}: {sequence} is apart for none that can have it")
+            must(bool(is_offered or is_too_large), f"{where}: {sequence} waits for none that can have it")
 
 
 def _watermark(cursor: Cursor, where: str, turns: Turns, work: Work[Queue]) -> None:

@@ -213,10 +213,10 @@ def _topic_matches_nothing(original: Function) -> Function:
 def _forgotten_for_good(original: Function) -> Function:
     """What was forgotten, because too much waits for consumers that can have it, is not scanned again for them."""
 
-    def again_for(self: Any, consumers: Any) -> None:
+    def rescan_from(self: Any, consumers: Any) -> None:
         return None
 
-    return again_for
+    return rescan_from
 
 
 def _offered_on_its_way_out(original: Function) -> Function:
@@ -381,7 +381,7 @@ QUEUE_CANARIES = (
     Canary(
         name="apart-and-forgotten",
         sentence="A consumer of large messages gets no more of those that lay behind the first few without credit.",
-        target="broker.cursors.apart:Apart.again_for",
+        target="broker.cursors.waiting_for_others:WaitingForOthers.rescan_from",
         signature="(self, consumers: collections.abc.Iterable[holdfast.broker.cursors.entry_consumer.EntryConsumer]) "
         "-> int | None",
         broken=_forgotten_for_good,

@@ -20,7 +20,7 @@ BYTES_MAX: Final = 600
 DELIVERIES_MAX: Final = 3
 MANY: Final = 20
 """Large ones, of which all but the first few wait for the one consumer that takes them."""
-APART_BOUNDS: Final = ("broker.cursors.matches:HITS_MAX", "broker.cursors.looking:APART_MAX")
+FOR_OTHERS_BOUNDS: Final = ("broker.cursors.matches:HITS_MAX", "broker.cursors.looking:FOR_OTHERS_MAX")
 """Of messages that wait for a consumer that can have them: in other queues, and in those that sort."""
 CALM: Final = frozenset({"slow-disk", "refusing-disk", "full-disk", "clock-step", "purge", "ignores-rate"})
 """Faults of a node under which no link of its clients ends."""
@@ -72,7 +72,7 @@ def narrow(random: Random, node: str, plan: Plan) -> Scene:
         takes["selector"] = EVERYTHING
         others[0]["selectors"] = [EVERYTHING]
     if wide and random.random() < 0.8:
-        knobs[APART_BOUNDS[sorts]] = random.choice((1, 2))
+        knobs[FOR_OTHERS_BOUNDS[sorts]] = random.choice((1, 2))
         sends[1]["messages"] = MANY
         takes["messages"] = sum(told["messages"] for told in sends)
         others[0] |= {"credit": 1, "think_s": 0.2}

@@ -78,7 +78,7 @@ KNOBS: Final[dict[str, tuple[int, ...]]] = {
     "federation.sets:STEPS_MAX": (1, 4),
     "federation.taking:OPEN_MAX": (1, 3),
     "peering.binding_control:KEYS_MAX": (1, 3),
-    "broker.cursors.looking:APART_MAX": (1, 3, 20),
+    "broker.cursors.looking:FOR_OTHERS_MAX": (1, 3, 20),
 }
 """By module, below `holdfast` if not of the lab, and name: what a run may turn it to."""
 

@@ -27,8 +27,8 @@ class Selective(Protocol):
     def freed(self, sequences: Iterable[int]) -> None:
         """These entries are no longer acquired, or no longer leaving."""
 
-    def set_apart(self, sequence: int) -> None:
-        """None of them accepts the entry, which stays in the queue, neither acquired nor set aside."""
+    def not_accepted(self, sequence: int) -> None:
+        """No consumer of this cursor accepts the entry: each group passes it over."""
 
     def another_takes(self, sequence: int, value: bytes, size: int) -> bool:
         """Whether one of them, with or without credit, can have the entry, a delivery of `size` bytes."""
@@ -97,8 +97,8 @@ class Holdings(Shown):
         self.exhausted[sequence] = None
         self.queue.work.exhausted[self] = None
 
-    def take_apart(self, sizes: Mapping[int, int], holder: object) -> None:
-        """Unacquired entries, at any place, are acquired by `holder`. The argument maps them to their sizes."""
+    def acquire_for(self, holder: object, sizes: Mapping[int, int]) -> None:
+        """`holder` acquires entries, at any place, that nothing has acquired. `sizes`: their bytes, by sequence."""
         for sequence, size in sizes.items():
             if sequence >= self.position:
                 self.ahead.add(sequence)
@@ -159,7 +159,7 @@ class Holdings(Shown):
             self.ahead.discard(sequence)
             del self.acquired[sequence]
             if self.selective is not None:
-                self.selective.set_apart(sequence)
+                self.selective.not_accepted(sequence)
 
     def leave_to_selective(self, consumer: object, sequence: int, size: int) -> bool:
         """An entry that the consumer has acquired waits, as a delivery of `size` bytes, for consumers with selectors,

@@ -21,10 +21,11 @@ READY_MAX: Final = 8 * 1024 * 1024
 READY_MIN: Final = 4_096
 """The same where the node's memory for it is used up."""
 
-APART_MAX: Final = 4_096
-"""Entries of one group and priority that are apart; beyond that the youngest are scanned again when they are wanted."""
+FOR_OTHERS_MAX: Final = 4_096
+"""Entries of one group and priority that wait for other consumers; beyond that the youngest are scanned again when they
+are wanted."""
 
-APART_MIN: Final = 64
+FOR_OTHERS_MIN: Final = 64
 """The same where the node's memory for them is used up."""
 
 FILLING_MAX: Final = 256
@@ -106,7 +107,7 @@ class Looking(Sharing[Ranked]):
         lowest = [
             place
             for level in group.ready.levels
-            for place in (level.first, level.behind, level.apart.first, level.apart.forgotten)
+            for place in (level.first, level.behind, level.for_others.first, level.for_others.forgotten_from)
             if place is not None
         ]
         position = min([*lowest, *self._back, group.position])
@@ -237,7 +238,7 @@ class Looking(Sharing[Ranked]):
             sequence
             for sequence, value in self._free_of(found)
             if level_of(value) == wanted
-            and sequence not in level.apart
+            and sequence not in level.for_others
             and group.selector.matches(value)
             and (subscribed is None or subscribed.matches(value))
         ]
@@ -257,15 +258,15 @@ class Looking(Sharing[Ranked]):
         if group.position < cursor.queue.visible:
             return None
         for level in reversed(group.ready.levels):
-            if level or level.behind is not None or level.apart.is_awaited:
+            if level or level.behind is not None or level.for_others.is_awaited:
                 sequence = level.first_for(consumers)
                 if sequence is not None or level.behind is not None:
                     return level, sequence
         return None
 
     def _next_while_halted(self, group: Ranked, consumers: list[EntryConsumer]) -> tuple[Level, int | None] | None:
-        """As `_next`: the highest of the requeued entries and of what is apart, or, for a subscription that has
-        finished too much out of order, the oldest entry, so that this becomes less."""
+        """As `_next`: the highest of the requeued entries and of those that wait for other consumers, or, for a
+        subscription that has finished too much out of order, the oldest entry, so that this becomes less."""
         cursor = self._cursor
         firsts = [(level, level.first_for(consumers)) for level in reversed(group.ready.levels)]
         if cursor.tracked and not halting.outstanding_room(cursor):
@@ -282,40 +283,43 @@ class Looking(Sharing[Ranked]):
         for level, first in firsts:
             if first is not None and first in cursor.counts:
                 return level, first
-            back = [place for place in (level.came_back, level.apart.first_for(consumers)) if place is not None]
+            back = [place for place in (level.came_back, level.for_others.first_for(consumers)) if place is not None]
             if back:
                 return level, min(back)
         return None
 
-    def _scan_forgotten(self, group: Ranked, consumers: list[EntryConsumer]) -> None:
-        """What was forgotten of what is apart is to be scanned again for those of the consumers that may have it."""
+    def _mark_for_rescan(self, group: Ranked, consumers: list[EntryConsumer]) -> None:
+        """Marks from where each level must be scanned again, because one of the consumers may have some of the
+        entries that were forgotten."""
         for level in group.ready.levels:
-            forgotten = level.apart.again_for(consumers)
+            forgotten = level.for_others.rescan_from(consumers)
             if forgotten is not None:
                 level.forget_from(forgotten)
 
-    # ------------------------------------------------------------------------------------------------ apart
+    # ------------------------------------------------------------------------------------------------ left to others
 
     @property
-    def apart_max(self) -> int:
-        """Entries that may be apart now, of each group and priority."""
-        return APART_MAX if self._cursor.queue.withheld.aside.room else APART_MIN
+    def for_others_max(self) -> int:
+        """Entries of each group and priority that may wait for other consumers now."""
+        return FOR_OTHERS_MAX if self._cursor.queue.withheld.aside.room else FOR_OTHERS_MIN
 
-    def _set_apart(self, group: Ranked, level: Level, sequence: int, value: bytes, asked: list[EntryConsumer]) -> None:
+    def _leave_to_others(
+        self, group: Ranked, level: Level, sequence: int, value: bytes, asked: list[EntryConsumer]
+    ) -> None:
         """None of the consumers that were asked can have the entry: it waits for the others."""
-        if sequence in level.apart:
-            level.apart.refuse(asked, sequence)
+        if sequence in level.for_others:
+            level.for_others.was_asked(asked, sequence)
         else:
             others = list(self._takers(group.consumers, sequence, value))
             self._pay(len(group.consumers) // MATCHES_PER_ENTRY, 0)
-            level.set_apart(sequence, others, self.apart_max)
+            level.leave_to_others(sequence, others, self.for_others_max)
 
     # ------------------------------------------------------------------------------------------------ counted
 
     def _count(self) -> None:
         withheld = self._cursor.queue.withheld
         groups = self._by_text.values()
-        held = BACK_BYTES * len(self._back) + sum(group.ready.apart_size for group in groups)
+        held = BACK_BYTES * len(self._back) + sum(group.ready.for_others_size for group in groups)
         withheld.aside.recount(self.counted, held)
         self.counted = held
         index = sum(group.ready.size for group in groups)

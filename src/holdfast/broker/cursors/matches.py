@@ -14,8 +14,8 @@ from holdfast.broker.cursors.selection import HIT_BYTES, Selection
 from holdfast.broker.cursors.sharing import MATCHES_PER_ENTRY, Sharing
 
 HITS_MAX: Final = 4_096
-"""Entries of one selection that match and wait for credit: at the bound it scans no further. As many may be apart: at
-that bound it forgets the highest of them."""
+"""Entries of one selection that match and wait for credit: at the bound it scans no further. As many may wait for other
+consumers: at that bound it forgets the highest of them."""
 
 HITS_MIN: Final = 64
 """The same where the node's memory for them is used up."""
@@ -37,7 +37,7 @@ class Matches(Sharing[Selection]):
 
     @property
     def hits_max(self) -> int:
-        """Hits that each selection may have now, and entries that may be apart."""
+        """Hits that each selection may have now, and entries that may wait for other consumers."""
         return HITS_MAX if self._cursor.queue.withheld.aside.room else HITS_MIN
 
     def join(self, consumer: EntryConsumer, selector: EntrySelector | None, *, shows: bool = True) -> None:
@@ -62,11 +62,11 @@ class Matches(Sharing[Selection]):
         """These consumers may have what others of the selection could not have."""
         if selection.passed_over is not None:
             self._rewind(selection, selection.passed_over)
-        if selection.apart:
-            selection.apart.ask_again(consumers)
+        if selection.for_others:
+            selection.for_others.ask_again(consumers)
             self._looked.difference_update(consumers)
 
-    def set_apart(self, sequence: int) -> None:
+    def not_accepted(self, sequence: int) -> None:
         value = self._cursor.queue.value(sequence)
         if value is not None:
             for selection in self._by_text.values():
@@ -101,7 +101,7 @@ class Matches(Sharing[Selection]):
             sequence
             for sequence, value in free.items()
             if sequence < min(group.position, end)
-            and not (group.apart.forgotten is not None and sequence >= group.apart.forgotten)
+            and not (group.for_others.forgotten_from is not None and sequence >= group.for_others.forgotten_from)
             and sequence not in group
             and not self.looks_again_at(sequence)
             and group.selector.matches(value)
@@ -159,7 +159,7 @@ class Matches(Sharing[Selection]):
             if not wanting:
                 break
             sequence = selection.first_for(wanting)
-            forgotten = selection.apart.again_for(wanting)
+            forgotten = selection.for_others.rescan_from(wanting)
             if forgotten is not None and (sequence is None or sequence >= forgotten):
                 self._rewind(selection, forgotten)
                 continue
@@ -170,27 +170,27 @@ class Matches(Sharing[Selection]):
             if value is None:
                 selection.forget(sequence)
                 continue
-            asked = selection.asked(wanting, sequence)
+            asked = selection.not_yet_asked(wanting, sequence)
             consumer = self._choose(asked, sequence, value)
             if consumer is not None:
                 selection.forget(sequence)
                 self._hand(selection, consumer, sequence, value)
                 given += 1
-            elif sequence in selection.apart:
-                selection.apart.refuse(asked, sequence)
+            elif sequence in selection.for_others:
+                selection.for_others.was_asked(asked, sequence)
             else:
-                self._set_apart(selection, sequence, value)
+                self._leave_to_others(selection, sequence, value)
         return given
 
     # ------------------------------------------------------------------------------------------------ kept
 
-    def _set_apart(self, selection: Selection, sequence: int, value: bytes) -> None:
+    def _leave_to_others(self, selection: Selection, sequence: int, value: bytes) -> None:
         """No consumer of the selection that wants something can have the entry: it waits for the others, if they
         can."""
         others = list(self._takers(selection.consumers, sequence, value))
         self._pay(len(selection.consumers) // MATCHES_PER_ENTRY, 0)
         if others:
-            selection.set_apart(sequence, others, self.hits_max)
+            selection.leave_to_others(sequence, others, self.hits_max)
             self._looked.difference_update(others)
         else:
             selection.pass_over(sequence)
@@ -199,7 +199,7 @@ class Matches(Sharing[Selection]):
         """Keeps the entry, the next that matches and that was not handed out; False if there is no room for it."""
         if selection.wanting() and self._may_have(selection, sequence):
             selection.position = sequence + 1
-            self._set_apart(selection, sequence, value)
+            self._leave_to_others(selection, sequence, value)
         elif self._choose(selection.consumers, sequence, value) is None:
             selection.position = sequence + 1
             selection.pass_over(sequence)

@@ -53,12 +53,12 @@ class Priorities(Looking):
         for group in self._by_text.values():
             group.ask_again(list(group.consumers))
 
-    def set_apart(self, sequence: int) -> None:
+    def not_accepted(self, sequence: int) -> None:
         value = self._cursor.queue.value(sequence)
         if value is not None:
             for group in self._by_text.values():
                 if sequence < group.position and group.selector.matches(value):
-                    group.ready.levels[level_of(value)].set_apart(sequence, [], self.apart_max)
+                    group.ready.levels[level_of(value)].leave_to_others(sequence, [], self.for_others_max)
 
     # ------------------------------------------------------------------------------------------------ asked
 
@@ -69,7 +69,7 @@ class Priorities(Looking):
             group.consumers
             and (
                 group.position < visible
-                or any(level or level.behind is not None or level.apart.is_awaited for level in group.ready.levels)
+                or any(level or level.behind is not None or level.for_others.is_awaited for level in group.ready.levels)
             )
             for group in self._by_text.values()
         )
@@ -80,7 +80,7 @@ class Priorities(Looking):
         group = self._of[consumer]
         if group.position < self._cursor.queue.visible and not halting.is_halted(self._cursor):
             return True
-        if any(level.apart.again_for((consumer,)) is not None for level in group.ready.levels):
+        if any(level.for_others.rescan_from((consumer,)) is not None for level in group.ready.levels):
             return True  # the next pump begins to look for it
         found = self._next(group, [consumer])
         if found is None:
@@ -91,11 +91,14 @@ class Priorities(Looking):
     def passed_over(self, group: Ranked, free: dict[int, bytes]) -> list[int]:
         known = {
             *group.ready.all(),
-            *(sequence for level in group.ready.levels for sequence in level.apart),
+            *(sequence for level in group.ready.levels for sequence in level.for_others),
             *self._back,
         }
         forgotten = [
-            min([place for place in (level.behind, level.apart.forgotten) if place is not None], default=maxsize)
+            min(
+                [place for place in (level.behind, level.for_others.forgotten_from) if place is not None],
+                default=maxsize,
+            )
             for level in group.ready.levels
         ]
         return [
@@ -130,10 +133,10 @@ class Priorities(Looking):
             self._scan([group])
             while not self._is_over and not self._back and group.position >= self._cursor.queue.visible:
                 levels = group.ready.levels[: min(unstored + 1, LEVELS)]
-                level = next((item for item in levels if item or item.behind is not None or item.apart), None)
+                level = next((item for item in levels if item or item.behind is not None or item.for_others), None)
                 if level is None:
                     return None
-                sequence = level.first_of_all()
+                sequence = level.first_or_rescan()
                 if sequence is None:
                     self._refill(group, level)
                     continue
@@ -230,7 +233,7 @@ class Priorities(Looking):
         assert self._free is not None
         cursor, queue = self._cursor, self._cursor.queue
         while not self._is_over and len(queue.work.batch.retires) < RETIRES_MAX:
-            self._scan_forgotten(group, wanting)
+            self._mark_for_rescan(group, wanting)
             found = self._next(group, wanting)
             if found is None:
                 return 0
@@ -250,10 +253,10 @@ class Priorities(Looking):
                 self._free.leave(sequence)
                 cursor.drop_expired(sequence, value)
                 continue
-            asked = level.asked(wanting, sequence)
+            asked = level.not_yet_asked(wanting, sequence)
             consumer = self._choose(asked, sequence, value)
             if consumer is None:
-                self._set_apart(group, level, sequence, value, asked)
+                self._leave_to_others(group, level, sequence, value, asked)
                 continue
             level.remove(sequence)
             self._hand(group, consumer, sequence, value)
@@ -269,7 +272,7 @@ class Priorities(Looking):
             return 0
         if (consumer.excluded and cursor.exclusions.live) or group.position < queue.visible:
             return 0
-        if group.has_apart_for(wanting):
+        if group.has_waiting_for(wanting):
             return 0
         alone = len(wanting) == 1
         most = min(self._run_max if alone else min(self._run_max, SHARE_MAX, len(group.ready) // len(wanting)),

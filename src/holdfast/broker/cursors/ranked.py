@@ -5,10 +5,10 @@ Rules of this file: ready entries are known by level and sequence; so is what co
 
 from typing import Final
 
-from holdfast.broker.cursors.apart import Apart
 from holdfast.broker.cursors.entry_consumer import EntryConsumer, EntrySelector
 from holdfast.broker.cursors.ready import Ready
 from holdfast.broker.cursors.selection import Group
+from holdfast.broker.cursors.waiting_for_others import WaitingForOthers
 
 
 class Everything(EntrySelector):
@@ -26,7 +26,8 @@ EVERYTHING: Final = Everything()
 
 
 class Ranked(Group):
-    """What is `ready` for consumers with equal selectors, or apart: all that matches and is free, below `position`."""
+    """All entries below `position` that match and are free, for consumers with equal selectors: `ready`, or waiting for
+    others of these consumers."""
 
     __slots__ = ("ready", "stays")
 
@@ -41,23 +42,23 @@ class Ranked(Group):
             level.discard(sequence)
 
     @property
-    def all_apart(self) -> list[Apart]:
-        return [level.apart for level in self.ready.levels]
+    def all_for_others(self) -> list[WaitingForOthers]:
+        return [level.for_others for level in self.ready.levels]
 
     def left(self, consumer: EntryConsumer) -> None:
         for level in self.ready.levels:
-            level.apart.leave(consumer)
+            level.for_others.leave(consumer)
 
     def ask_again(self, consumers: list[EntryConsumer]) -> None:
         """These consumers may have what others could not have."""
         for level in self.ready.levels:
-            level.apart.ask_again(consumers)
+            level.for_others.ask_again(consumers)
 
-    def has_apart_for(self, consumers: list[EntryConsumer]) -> bool:
-        """Whether one of the consumers may have something that is kept apart, or that is to be scanned again for
-        it."""
+    def has_waiting_for(self, consumers: list[EntryConsumer]) -> bool:
+        """Whether one of the consumers may have an entry that waits for other consumers, or one that is to be scanned
+        again for it."""
         return any(
-            level.apart.first_for(consumers) is not None or level.apart.again_for(consumers) is not None
+            level.for_others.first_for(consumers) is not None or level.for_others.rescan_from(consumers) is not None
             for level in self.ready.levels
-            if level.apart.is_awaited
+            if level.for_others.is_awaited
         )

@@ -11,9 +11,9 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Final
 
-from holdfast.broker.cursors.apart import APART_BYTES, Apart
 from holdfast.broker.cursors.entry_consumer import EntryConsumer
 from holdfast.broker.cursors.sequence_heap import SequenceHeap
+from holdfast.broker.cursors.waiting_for_others import FOR_OTHERS_BYTES, WaitingForOthers
 
 LEVELS: Final = 10
 """Priorities 0 to 9, as in JMS; one above that is 9 (AMQP 1.0 §3.2.1)."""
@@ -37,10 +37,10 @@ def level_of(value: bytes) -> int:
 
 
 class Level:
-    """Sequences of one priority. Those in the order of arrival are offsets in blocks; requeued ones are a heap. What is
-    `apart` is not ready."""
+    """Sequences of one priority. Those in the order of arrival are offsets in blocks; requeued ones are a heap. Entries
+    that wait `for_others` are not ready."""
 
-    __slots__ = ("_at", "_back", "_blocks", "_in_order", "apart", "behind")
+    __slots__ = ("_at", "_back", "_blocks", "_in_order", "behind", "for_others")
 
     def __init__(self) -> None:
         self._blocks: deque[tuple[int, array[int]]] = deque()
@@ -49,8 +49,8 @@ class Level:
         """How many of the first block were removed."""
         self._in_order = 0
         self._back = SequenceHeap()
-        self.apart = Apart()
-        """Entries that consumers could not have."""
+        self.for_others = WaitingForOthers()
+        """Entries that no consumer with credit can have."""
         self.behind: int | None = None
         """From here on this level must be scanned again. None: all is known."""
 
@@ -83,31 +83,32 @@ class Level:
         return back if first is None or (back is not None and back < first) else first
 
     def first_for(self, consumers: Iterable[EntryConsumer]) -> int | None:
-        """The lowest that is ready, or of what is apart what one of the consumers may have, if that is lower. None if
-        there is none, or if the level must be scanned before that is known."""
+        """The lowest that is ready, or that waits for others and that one of the consumers may have, if that is lower.
+        None if there is none, or if the level must be scanned before that is known."""
         first = self.first
-        apart = self.apart.first_for(consumers) if self.apart.is_awaited else None
-        if apart is not None and (apart < first if first is not None else self.behind is None or apart < self.behind):
-            return apart
+        other = self.for_others.first_for(consumers) if self.for_others.is_awaited else None
+        if other is not None and (other < first if first is not None else self.behind is None or other < self.behind):
+            return other
         return first
 
-    def first_of_all(self) -> int | None:
-        """The lowest of all that is ready or apart. None if there is none, or if the level must be scanned before that
-        is known."""
-        first = min([first for first in (self.first, self.apart.first) if first is not None], default=None)
-        forgotten = self.apart.forgotten
+    def first_or_rescan(self) -> int | None:
+        """The lowest of all that are ready or wait for others. None if there is none, or if the level must be scanned
+        before that is known. If it must, because lower entries may have been forgotten, forgets the level from there on
+        (`forget_from`), so that it is scanned again."""
+        first = min([first for first in (self.first, self.for_others.first) if first is not None], default=None)
+        forgotten = self.for_others.forgotten_from
         if forgotten is not None and (first is None or first > forgotten):
             self.forget_from(forgotten)
         return None if first is None or (self.behind is not None and first >= self.behind) else first
 
-    def asked(self, consumers: list[EntryConsumer], sequence: int) -> list[EntryConsumer]:
-        """Those of the consumers that may have this one, which is ready or apart."""
-        return self.apart.asked(consumers, sequence) if sequence in self.apart else consumers
+    def not_yet_asked(self, consumers: list[EntryConsumer], sequence: int) -> list[EntryConsumer]:
+        """Those of the consumers that may have this one, which is ready or waits for others."""
+        return self.for_others.not_yet_asked(consumers, sequence) if sequence in self.for_others else consumers
 
-    def set_apart(self, sequence: int, consumers: list[EntryConsumer], most: int) -> None:
-        """Only these consumers can have `first` or `came_back`, and none of them wants it now. As `Apart.add`."""
+    def leave_to_others(self, sequence: int, consumers: list[EntryConsumer], most: int) -> None:
+        """The entry, `first` or `came_back`, waits for these consumers. As `WaitingForOthers.add`."""
         self.remove(sequence)
-        self.apart.add(sequence, consumers, most)
+        self.for_others.add(sequence, consumers, most)
 
     def extend(self, sequences: list[int]) -> None:
         """These, ascending and behind all that came in order."""
@@ -126,7 +127,7 @@ class Level:
 
     def give_back(self, sequence: int) -> None:
         """It is ready again; from `behind` on it is found by the next scan."""
-        if (self.behind is None or sequence < self.behind) and sequence not in self.apart:
+        if (self.behind is None or sequence < self.behind) and sequence not in self.for_others:
             self._back.add(sequence)
 
     def peek(self, count: int) -> list[int]:
@@ -149,9 +150,9 @@ class Level:
             self._at -= len(self._blocks.popleft()[1])
 
     def remove(self, sequence: int) -> None:
-        """Removes `first`, `came_back`, or one that is apart, also if it is here twice."""
+        """Removes `first`, `came_back`, or one that waits for others, also if it is here twice."""
         self._back.discard(sequence)
-        self.apart.discard(sequence)
+        self.for_others.discard(sequence)
         if self._blocks:
             number, offsets = self._blocks[0]
             if (number << BLOCK_BITS) + offsets[self._at] == sequence:
@@ -160,7 +161,7 @@ class Level:
     def discard(self, sequence: int) -> None:
         """Removes it wherever it is."""
         self._back.discard(sequence)
-        self.apart.discard(sequence)
+        self.for_others.discard(sequence)
         for place, (number, offsets) in enumerate(self._blocks):
             if number == sequence >> BLOCK_BITS:
                 first = 0 if place else self._at
@@ -197,12 +198,12 @@ class Level:
         self._back.keep_below(behind)
 
     def forget_from(self, position: int) -> None:
-        """Forgets everything from `position` on, what is apart too: it must be scanned again."""
+        """Forgets everything from `position` on, what waits for others too: it must be scanned again."""
         known = self.behind
         self.cut(self._count_below(position))
         self.behind = position if known is None else min(known, position)
         self._back.keep_below(position)
-        self.apart.rewind(position)
+        self.for_others.rewind(position)
 
     def drop_below(self, position: int) -> None:
         """Removes everything below `position`."""
@@ -247,9 +248,9 @@ class Ready:
         return sum([level.size for level in self.levels])
 
     @property
-    def apart_size(self) -> int:
-        """The same of what is apart."""
-        return APART_BYTES * sum([len(level.apart) for level in self.levels])
+    def for_others_size(self) -> int:
+        """The same of entries that wait for others."""
+        return FOR_OTHERS_BYTES * sum([len(level.for_others) for level in self.levels])
 
     def extend(self, found: list[tuple[int, bytes]]) -> None:
         """Entries, ascending and behind all that are here."""

@@ -8,10 +8,10 @@ from collections.abc import Iterable
 from heapq import heapify
 from typing import Final
 
-from holdfast.broker.cursors.apart import APART_BYTES, Apart
 from holdfast.broker.cursors.entry_consumer import EntryConsumer, EntrySelector
 from holdfast.broker.cursors.holdings import Holdings
 from holdfast.broker.cursors.sequence_heap import SequenceHeap
+from holdfast.broker.cursors.waiting_for_others import FOR_OTHERS_BYTES, WaitingForOthers
 
 HIT_BYTES: Final = 160
 """What an entry that matches and waits takes of memory, about."""
@@ -35,7 +35,7 @@ class Group(ABC):
 
     @property
     @abstractmethod
-    def all_apart(self) -> list[Apart]:
+    def all_for_others(self) -> list[WaitingForOthers]:
         """What its consumers could not have, for the invariants."""
 
     @abstractmethod
@@ -52,63 +52,63 @@ class Group(ABC):
 
 
 class Selection(Group):
-    """Free entries below `position` that match are `hits` or `apart`, except those from `passed_over` on that none of
-    the consumers can have, and those that `apart` has forgotten."""
+    """Free entries below `position` that match are `hits` or wait `for_others`, except those from `passed_over` on that
+    none of the consumers can have, and those that `for_others` has forgotten."""
 
-    __slots__ = ("apart", "hits", "passed_over")
+    __slots__ = ("for_others", "hits", "passed_over")
 
     def __init__(self, selector: EntrySelector, position: int, *, shows: bool) -> None:
         super().__init__(selector, position, shows=shows)
         self.hits = SequenceHeap()
         """Entries that wait for credit, or until it is on disk that they are shown."""
-        self.apart = Apart()
+        self.for_others = WaitingForOthers()
         self.passed_over: int | None = None
 
     def __contains__(self, sequence: int) -> bool:
-        """Whether the entry is a hit or apart."""
-        return sequence in self.hits or sequence in self.apart
+        """Whether the entry is a hit or waits for others."""
+        return sequence in self.hits or sequence in self.for_others
 
     @property
     def size(self) -> int:
         """Bytes of memory, about."""
-        return HIT_BYTES * len(self.hits) + APART_BYTES * len(self.apart)
+        return HIT_BYTES * len(self.hits) + FOR_OTHERS_BYTES * len(self.for_others)
 
     def add(self, sequence: int) -> None:
         """The entry, which lies below the position, matches and is free."""
-        if sequence not in self.apart:
+        if sequence not in self.for_others:
             self.hits.add(sequence)
 
     def forget(self, sequence: int) -> None:
         self.hits.discard(sequence)
-        self.apart.discard(sequence)
+        self.for_others.discard(sequence)
 
     @property
-    def all_apart(self) -> list[Apart]:
-        return [self.apart]
+    def all_for_others(self) -> list[WaitingForOthers]:
+        return [self.for_others]
 
     def left(self, consumer: EntryConsumer) -> None:
-        self.apart.leave(consumer)
+        self.for_others.leave(consumer)
 
     def first_for(self, consumers: Iterable[EntryConsumer]) -> int | None:
-        """The lowest hit, or of what is apart what one of the consumers may have, if that is lower."""
-        first, apart = self.hits.first, self.apart.first_for(consumers)
-        return apart if first is None or (apart is not None and apart < first) else first
+        """The lowest hit, or entry that waits for others and that one of the consumers may have, if that is lower."""
+        first, other = self.hits.first, self.for_others.first_for(consumers)
+        return other if first is None or (other is not None and other < first) else first
 
-    def asked(self, consumers: list[EntryConsumer], sequence: int) -> list[EntryConsumer]:
-        """Those of the consumers that may have the entry, which is a hit or apart."""
-        return consumers if sequence in self.hits else self.apart.asked(consumers, sequence)
+    def not_yet_asked(self, consumers: list[EntryConsumer], sequence: int) -> list[EntryConsumer]:
+        """Those of the consumers that may have the entry, which is a hit or waits for others."""
+        return consumers if sequence in self.hits else self.for_others.not_yet_asked(consumers, sequence)
 
-    def set_apart(self, sequence: int, consumers: list[EntryConsumer], most: int) -> None:
-        """Only these consumers can have the entry, and none of them wants it now. As `Apart.add`."""
+    def leave_to_others(self, sequence: int, consumers: list[EntryConsumer], most: int) -> None:
+        """The entry waits for these consumers. As `WaitingForOthers.add`."""
         self.hits.discard(sequence)
-        self.apart.add(sequence, consumers, most)
+        self.for_others.add(sequence, consumers, most)
 
     def rewind(self, position: int) -> None:
         """Entries from `position` on must be matched again."""
         if position < self.position:
             self.position = position
             self.hits.keep_below(position)
-            self.apart.rewind(position)
+            self.for_others.rewind(position)
         if self.passed_over is not None and self.passed_over >= position:
             self.passed_over = None
 

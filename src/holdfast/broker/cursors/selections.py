@@ -42,7 +42,7 @@ class Selections(Matches):
         return bool(self._back) or any(
             selection.position < visible
             or selection.hits
-            or selection.apart.is_awaited
+            or selection.for_others.is_awaited
             or not self._looked.issuperset(selection.consumers)
             for selection in self._by_text.values()
         )
@@ -143,7 +143,7 @@ class Selections(Matches):
             given += self._look_at_all(found, here)
             if cached and not cursor.unfiltered:  # what is no hit is read from the disk if it is needed again
                 looked = range(first, min(selection.position for selection in here))
-                known = [selection for selection in self._by_text.values() if selection.hits or selection.apart]
+                known = [selection for selection in self._by_text.values() if selection.hits or selection.for_others]
                 queue.uncache_each(
                     [sequence for sequence in looked if not any(sequence in selection for selection in known)]
                     if known

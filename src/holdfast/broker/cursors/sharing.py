@@ -105,8 +105,8 @@ class Sharing(ABC, Generic[GroupT]):
         self._cursor.queue.touch()
 
     @abstractmethod
-    def set_apart(self, sequence: int) -> None:
-        """None of the consumers accepts the entry, and it stays in the queue."""
+    def not_accepted(self, sequence: int) -> None:
+        """No consumer of this cursor accepts the entry: each group passes it over."""
 
     def looks_again_at(self, sequence: int) -> bool:
         """Whether the entry, which became free, is scanned in the next pump."""

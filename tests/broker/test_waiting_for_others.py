@@ -1,11 +1,11 @@
-"""What consumers could not have, and who is asked about it (broker/cursors/apart.py)."""
+"""What consumers could not have, and who is asked about it (broker/cursors/waiting_for_others.py)."""
 
 from random import Random
 from typing import Any
 
 import pytest
 
-from holdfast.broker.cursors.apart import Apart
+from holdfast.broker.cursors.waiting_for_others import WaitingForOthers
 from support import today
 
 CONSUMERS: list[Any] = ["small", "middle", "large", "huge"]
@@ -18,7 +18,7 @@ class Taking:
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
         self.most = self.random.choice((1, 2, 5, 1_000))
-        self.apart = Apart()
+        self.for_others = WaitingForOthers()
         self.sizes: dict[int, int] = {}
         self.end = 0
         """What was scanned."""
@@ -39,25 +39,25 @@ class Taking:
             if size is not None and size <= CONSUMERS.index(consumer):
                 return sequence
             if size is not None:
-                self.apart.add(sequence, CONSUMERS[size:], self.most)
+                self.for_others.add(sequence, CONSUMERS[size:], self.most)
         return None
 
     def take(self, consumer: Any) -> int | None:
         """The lowest that the consumer can have, as a selection finds it."""
         while True:
             self.looks += 1
-            sequence = self.apart.first_for([consumer])
+            sequence = self.for_others.first_for([consumer])
             if sequence is None:
-                forgotten = self.apart.again_for([consumer])
+                forgotten = self.for_others.rescan_from([consumer])
                 if forgotten is None:
                     sequence = self.scan(consumer)
                     return sequence if sequence is None else self.taken(sequence)
-                self.apart.rewind(forgotten)
+                self.for_others.rewind(forgotten)
                 self.end = forgotten
             elif self.sizes.get(sequence, 0) > CONSUMERS.index(consumer):
-                self.apart.refuse(self.apart.asked([consumer], sequence), sequence)
+                self.for_others.was_asked(self.for_others.not_yet_asked([consumer], sequence), sequence)
             else:
-                self.apart.discard(sequence)
+                self.for_others.discard(sequence)
                 if sequence in self.sizes:
                     return self.taken(sequence)
 
@@ -70,7 +70,7 @@ class Taking:
 def test_each_gets_the_lowest_that_it_can_have(seed: int) -> None:
     """Whatever was forgotten, left meanwhile or is not for it."""
     taking = Taking(seed)
-    random, apart = taking.random, taking.apart
+    random, waiting = taking.random, taking.for_others
     for _ in range(300):
         act, consumer = random.randrange(10), random.choice(CONSUMERS)
         if act < 6:
@@ -78,14 +78,14 @@ def test_each_gets_the_lowest_that_it_can_have(seed: int) -> None:
         elif act == 6 and taking.sizes:
             del taking.sizes[random.choice([*taking.sizes])]
         elif act == 7:
-            apart.leave(consumer)
-            apart.ask_again([consumer])
+            waiting.leave(consumer)
+            waiting.ask_again([consumer])
         else:
             mine = [each for each, size in taking.sizes.items() if size <= CONSUMERS.index(consumer)]
             assert taking.take(consumer) == min(mine, default=None)
-        kept = [*apart]
-        assert kept == sorted(set(kept)) and len(kept) <= taking.most and apart.first == min(kept, default=None)
-        assert apart.forgotten is None or all(sequence < apart.forgotten for sequence in kept)
+        kept = [*waiting]
+        assert kept == sorted(set(kept)) and len(kept) <= taking.most and waiting.first == min(kept, default=None)
+        assert waiting.forgotten_from is None or all(sequence < waiting.forgotten_from for sequence in kept)
 
 
 def test_each_is_asked_once() -> None:
@@ -101,15 +101,15 @@ def test_each_is_asked_once() -> None:
 
 
 def test_what_is_beyond_the_bound_is_only_scanned_again_for_who_can_have_it() -> None:
-    apart = Apart()
+    waiting = WaitingForOthers()
     for sequence in range(5):
-        apart.add(sequence, ["one"], 5)
+        waiting.add(sequence, ["one"], 5)
     for sequence in range(5, 9):
-        apart.add(sequence, ["other"], 5)
-    assert len(apart) == 5 and apart.forgotten == 5
-    assert apart.again_for(["one"]) is None and apart.again_for(["other"]) == 5
-    apart.ask_again(["third"])
-    assert apart.again_for(["third"]) is None, "it is asked about the others first"
-    assert apart.consumers == {"one", "other", "third"}
-    apart.leave("other")
-    assert apart.again_for(["other"]) is None
+        waiting.add(sequence, ["other"], 5)
+    assert len(waiting) == 5 and waiting.forgotten_from == 5
+    assert waiting.rescan_from(["one"]) is None and waiting.rescan_from(["other"]) == 5
+    waiting.ask_again(["third"])
+    assert waiting.rescan_from(["third"]) is None, "it is asked about the others first"
+    assert waiting.consumers == {"one", "other", "third"}
+    waiting.leave("other")
+    assert waiting.rescan_from(["other"]) is None

@@ -21,7 +21,7 @@ TAKES_SMALL = 300
 
 def with_bound(patch: pytest.MonkeyPatch, most: int) -> None:
     patch.setattr(matches, "HITS_MAX", most)
-    patch.setattr(looking, "APART_MAX", most)
+    patch.setattr(looking, "FOR_OTHERS_MAX", most)
 
 
 def built(sorts: bool) -> tuple[Rig, Node]:
@@ -166,7 +166,7 @@ def test_what_becomes_too_large_or_small_enough_is_offered_anew(sorts: bool) -> 
 def test_a_drain_is_answered_while_the_queue_is_halted(
     large: bool, sorts: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whether or not something is apart, which the draining link cannot have."""
+    """Whether or not an entry waits for others, which the draining link cannot have."""
     monkeypatch.setattr(halting, "OUTSTANDING_MAX", 10)
     rig, node, client = world(QueueConfig(name="work", priorities=sorts))
     done(client, "OPEN", "subscription", "s", queue="work", mode="copy")
