@@ -80,7 +80,7 @@ def is_over(node: Node) -> bool:
     """Whether nobody is woken any more, and it is nobody's turn."""
     assert node.core is not None
     users = node.core.users
-    return not users.waking and not users.anonymous.next_consumers
+    return not users.waking and not users.anonymous.offered_now
 
 
 @pytest.mark.parametrize("durable", [False, True])
@@ -303,7 +303,7 @@ def full(waiting: int) -> tuple[Use, list[Any], dict[Use, None]]:
     waking: dict[Use, None] = {}
     use, consumers = Use("user", "ann", LIMITS, None, 0.0, waking), [cast(Any, Consumer()) for _ in range(waiting)]
     use.given(2 * KIB)
-    assert all(use.blocks(consumer) for consumer in consumers)
+    assert all(use.block_if_full(consumer) for consumer in consumers)
     return use, consumers, waking
 
 
@@ -312,7 +312,7 @@ def test_a_higher_bound_wakes_those_that_wait() -> None:
     use.change(UserConfig(name="ann", password="", unsettled_bytes_max=3 * KIB), LIMITS)
     assert use in waking
     use.wake()
-    assert consumer.touched == 1 and not use.blocks(consumer)
+    assert consumer.touched == 1 and not use.block_if_full(consumer)
 
 
 def test_who_found_no_room_in_its_turn_is_woken_though_nobody_waits_behind_it() -> None:
@@ -321,20 +321,20 @@ def test_who_found_no_room_in_its_turn_is_woken_though_nobody_waits_behind_it() 
     use.settled(KIB)
     use.wake()
     use.given(KIB)
-    assert use.blocks(consumer)
+    assert use.block_if_full(consumer)
     use.offered(())
     assert use not in waking
     use.settled(KIB)
     assert use in waking
     use.wake()
-    assert consumer.touched == 2 and not use.blocks(consumer)
+    assert consumer.touched == 2 and not use.block_if_full(consumer)
 
 
 def test_nobody_waits_for_one_that_has_left_before_its_turn() -> None:
     use, (consumer,), _ = full(1)
     use.leave(consumer)
     use.settled(KIB)
-    assert not use.blocks(cast(Any, Consumer()))
+    assert not use.block_if_full(cast(Any, Consumer()))
 
 
 def test_who_comes_later_is_not_woken_with_the_last_of_those_that_waited(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -343,8 +343,8 @@ def test_who_comes_later_is_not_woken_with_the_last_of_those_that_waited(monkeyp
     use.settled(KIB)
     use.wake()
     later = cast(Any, Consumer())
-    assert use.blocks(later) and [each.touched for each in (first, second, third)] == [1, 1, 0]
+    assert use.block_if_full(later) and [each.touched for each in (first, second, third)] == [1, 1, 0]
     for each in (first, second):
-        use.had_its_turn(each)
+        use.served(each)
     use.wake()
-    assert third.touched == 1 and not later.touched and use.blocks(later) and not use.blocks(third)
+    assert third.touched == 1 and not later.touched and use.block_if_full(later) and not use.block_if_full(third)

@@ -60,7 +60,7 @@ def _(s: Any) -> None:
 one_more("peers: {}: connections", serving, lambda s: s.peer.use, "connections")
 one_more("peers: {}: links", serving, lambda s: s.peer.use, "links")
 one_more("peers: {}: unsettled bytes", serving, lambda s: s.peer.use, "unsettled_bytes")
-one_more("peers: {}: consumers in order, and those that wait", serving, lambda s: s.peer.use, "in_order")
+one_more("peers: {}: consumers of the round, and those that wait", serving, lambda s: s.peer.use, "round_length")
 
 
 @breaks("peers: {}: its consumers wait, though there is room", serving)
@@ -206,7 +206,7 @@ def _(s: Any) -> None:
     s.core.jobs.settlements.counts.popitem()
 
 
-@breaks("endpoints: {} waits for an entry that is for another", serving)
+@breaks("endpoints: {} stays stopped at an entry that no longer blocks it", serving)
 def _(s: Any) -> None:
     link = s.links[s.held.name]
     s.core.too_large.waiting[link] = 1.0

@@ -92,7 +92,8 @@ class ConsumerLink(Offered):
         """Presettled entries handed out in this turn: finished when it ends."""
         self.large: LargeSend | None = None
         self.stopped = False
-        """Whether it met a message that is too large for it while it held others, and was handed nothing since."""
+        """Whether it stopped because it met a message that is too large for it while it held others. Reset by
+        `TooLarge.forget`."""
         self.end_counts_as_failure = True
         """Whether its end counts as a failed delivery of what it holds."""
         self.turns_waited = self.last_waited = 0
@@ -141,18 +142,20 @@ class ConsumerLink(Offered):
         return self.parts.config.limits.too_large_links_max
 
     def _waits_for_its_user(self) -> bool:
-        """Whether its user holds as many unsettled messages as allowed, or too many rejected ones wait, or it is the
-        turn of the user's other consumers; it is offered messages again once there is room, and its turn has come."""
+        """Whether its user holds as many unsettled messages as allowed, or too many rejected ones wait, or the user's
+        other consumers have waited longer. Then it is blocked: it is offered messages again once there is room, after
+        those of the round (peers/use.py)."""
         use = self.use
         if use is None or self.presettled:
             return False
-        if use.unsettled_bytes < use.unsettled_bytes_max and not (use.crowded or use.in_order or use.next_consumers):
-            return False  # as `blocks` would say
-        return use.blocks(self)
+        if use.unsettled_bytes < use.unsettled_bytes_max and not (use.crowded or use.round_length or use.offered_now):
+            return False  # the usual case, as `block_if_full` decides it
+        return use.block_if_full(self)
 
     @property
     def _has_no_room(self) -> bool:
-        """Whether its user's bound is met. While it is only the turn of others, its own is near."""
+        """Whether its user's bound is met. While only others of the round are offered messages, it is offered some
+        soon."""
         return self.use is not None and not self.presettled and self.use.is_full
 
     def count_held(self, size: int) -> None:
@@ -275,8 +278,8 @@ class ConsumerLink(Offered):
     def handed(self, size: int) -> None:
         super().handed(size)
         self.turns_waited = 0
-        if self.use is not None and self.use.next_consumers:
-            self.use.had_its_turn(self)
+        if self.use is not None and self.use.offered_now:
+            self.use.served(self)
         if self.stopped:
             self.parts.too_large.forget(self)
 
@@ -375,7 +378,7 @@ class ConsumerLink(Offered):
         if self.provisional:
             self.parts.transactional_work.link_gone(self)
         held = self.held
-        known = [*unsettled, *self.link.unsettled.values(), *([] if self.large is None else [self.large.context])]
+        known = self._known(unsettled)
         self.let_go()
         self.end_large()
         self.finish_presettled()
@@ -383,17 +386,16 @@ class ConsumerLink(Offered):
         self.parts.returns.requeue(self, self.cursor, known, failed=self.end_counts_as_failure, held=held)
         self.parts.dynamic_nodes.left(self, self.queue)
 
+    def _known(self, unsettled: list[Any]) -> list[Any]:
+        """The entries of its deliveries without an outcome: of those that its end returned, of those that its link
+        still has, and of the large one that is being sent. Some may be in it twice."""
+        return [*unsettled, *self.link.unsettled.values(), *([] if self.large is None else [self.large.context])]
+
     def in_hands(self, unsettled: list[Any], *others: int, held: int = 0) -> list[int]:
-        """The entries that it holds, `held` and `self.held` in number: those of its deliveries without an outcome, of
-        those that its end returned, and of `others`. If these are fewer, as after a failure, all acquired entries are
-        searched."""
+        """The entries that it holds, `held` and `self.held` in number: of `_known` and of `others`. If these are fewer,
+        as after a failure, it searches all acquired entries in one turn; `Returns` does that in shares."""
         acquired = self.cursor.acquired
-        known = {
-            *unsettled,
-            *self.link.unsettled.values(),
-            *others,
-            *([] if self.large is None else [self.large.context]),
-        }
+        known = {*self._known(unsettled), *others}
         mine = [sequence for sequence in known if sequence in acquired and acquired[sequence].consumer is self]
         if len(mine) < self.held + held:
             mine = [sequence for sequence, item in acquired.items() if item.consumer is self]

@@ -1,9 +1,9 @@
-"""A message that is larger than any consumer accepts, and the links that it is offered to (docs/amqp.md, "Messages that
-a consumer cannot have").
+"""Messages that are too large for the consumer they are offered to (docs/amqp.md, "Messages that a consumer cannot
+have").
 
 Rules of this file: a link that holds messages gets no more and is detached only once these are settled, so that their
-outcomes count. One that settles nothing for PATIENCE_S is detached with what it holds. One goes on if another consumer
-has the message, or accepts one so large, or if the message has left the queue. Source:
+outcomes count. A link that settles nothing for PATIENCE_S is detached with what it holds. A stopped link continues if
+another consumer has the message, or accepts one so large, or if the message has left the queue. Source:
 docs/adr/0115-too-large-for-its-link.md.
 """
 
@@ -24,7 +24,8 @@ PATIENCE_S: Final = 300.0
 
 
 class Consuming(Protocol):
-    """A consumer's link. `stopped`: it has met such a message while it held others, and was handed nothing since."""
+    """A consumer's link. `stopped`: whether it stopped because it met a message that is too large for it while it held
+    others. Reset by `TooLarge.forget`."""
 
     link: Sender
     cursor: Cursor
@@ -76,7 +77,7 @@ class TooLarge:
             return
         cursor.requeue([sequence], failed=False)
         if self.holds_any(consumer) and not consumer.stopped:
-            cursor.links_ended[sequence] = ended  # it leaves with the entry
+            cursor.links_ended[sequence] = ended  # also 0: this marks that the message still exists (no_longer_blocks)
             consumer.stopped = True
             self.met_in.setdefault(consumer.queue, {})[consumer] = Met(sequence, size, alone)
             self.waiting[consumer] = self._until()
@@ -112,13 +113,14 @@ class TooLarge:
             self.waiting[consumer] = self._until()
 
     def forget(self, consumer: Consuming) -> None:
-        """The consumer was handed a message, or has ended: it is not waited for."""
+        """The consumer was handed a message, has ended, or no longer waits because of the message that was too
+        large."""
         consumer.stopped = False
         self.waiting.pop(consumer, None)
         self._forget_met(consumer)
 
     def look_again(self, queue: Queue) -> None:
-        """The queue was offered: those of its consumers go on that no longer wait because of the message."""
+        """The queue was offered: those of its consumers continue that the message no longer blocks."""
         found: dict[tuple[Cursor, Met], bool] = {}
         for consumer, met in list(self.met_in.get(queue, {}).items()):
             if consumer not in self.waiting:
@@ -126,7 +128,7 @@ class TooLarge:
                 continue
             key = consumer.cursor, met
             if key not in found:
-                found[key] = is_for_another(*key)
+                found[key] = no_longer_blocks(*key)
             if found[key]:
                 self.forget(consumer)
                 queue.touch()
@@ -151,8 +153,8 @@ class TooLarge:
             consumer.queue.touch()
 
 
-def is_for_another(cursor: Cursor, met: Met) -> bool:
-    """Whether another consumer holds the entry, which was requeued, or accepts it now, or it has left."""
+def no_longer_blocks(cursor: Cursor, met: Met) -> bool:
+    """Whether the link need not wait because of the entry: another consumer holds or accepts it, or it has left."""
     if met.sequence in cursor.acquired or met.sequence not in cursor.links_ended:
         return True
     return met.alone and cursor.another_takes(met.sequence, met.size)

@@ -21,7 +21,7 @@ from holdfast.endpoints.producer import ProducerLink
 from holdfast.endpoints.resumption.consumer import ResumableConsumer
 from holdfast.endpoints.resumption.resume import Resumption
 from holdfast.endpoints.settlements import Settles
-from holdfast.endpoints.too_large import TooLarge, is_for_another
+from holdfast.endpoints.too_large import TooLarge, no_longer_blocks
 from holdfast.endpoints.topic_bindings import TopicBindings
 from holdfast.engine.invariants import must
 from holdfast.peers.connections import Connections
@@ -125,13 +125,13 @@ def dynamic_nodes(nodes: DynamicNodes, connections: Connections, catalog: Catalo
 
 
 def too_large(too_large: TooLarge, is_offered: Callable[[Queue], bool]) -> None:
-    """A link stops because of an entry no longer than that is for no other. `is_offered`: whether the turn has offered
-    what the queue has, so that nothing is left for the next one."""
+    """No link stays stopped at an entry that no longer blocks it. `is_offered`: whether this turn has offered the
+    queue's messages, so that nothing is left for the next one."""
     for queue, consumers in too_large.met_in.items():
         for consumer, met in consumers.items() if is_offered(queue) else ():
             where = f"consumer {consumer.link.name!r} of queue {queue.name!r}"
-            over = consumer in too_large.waiting and is_for_another(consumer.cursor, met)
-            must(not over, f"{where} waits for an entry that is for another", met)
+            over = consumer in too_large.waiting and no_longer_blocks(consumer.cursor, met)
+            must(not over, f"{where} stays stopped at an entry that no longer blocks it", met)
 
 
 def jobs(jobs: BackgroundJobs, catalog: Catalog, turns: Turns) -> None:

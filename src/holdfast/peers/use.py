@@ -21,7 +21,8 @@ LINKS_WOKEN: Final = 1_000
 
 
 class Blocked(Protocol):
-    """A consumer that gets no messages until some of its user's messages are settled, and its turn has come."""
+    """A consumer that gets no messages until some of its user's messages are settled, and it is offered some in the
+    round."""
 
     cursor: Cursor
 
@@ -30,9 +31,28 @@ class Use:
     """What one user or neighbour uses of the node, and its bounds. `kind`: user, neighbour, remote or anonymous."""
 
     __slots__ = (
-        "_at", "_own", "_tokens", "_waking", "blocked_consumers", "connections", "connections_max", "crowded", "host",
-        "in_order", "kind", "links", "links_max", "logins_failed", "name", "next_consumers", "refused", "requests",
-        "requests_delayed", "requests_per_s", "unsettled_bytes", "unsettled_bytes_max",
+        "_at",
+        "_own",
+        "_tokens",
+        "_waking",
+        "blocked_consumers",
+        "connections",
+        "connections_max",
+        "crowded",
+        "host",
+        "kind",
+        "links",
+        "links_max",
+        "logins_failed",
+        "name",
+        "offered_now",
+        "refused",
+        "requests",
+        "requests_delayed",
+        "requests_per_s",
+        "round_length",
+        "unsettled_bytes",
+        "unsettled_bytes_max",
     )  # fmt: skip
 
     def __init__(
@@ -64,12 +84,13 @@ class Use:
         self.blocked_consumers: dict[Blocked, None] = {}
         """Consumers that get nothing until some of the user's messages are settled. The one that has waited the longest
         is first."""
-        self.in_order = 0
-        """How many of them, from the first on, have their turn before any other consumer gets something: those that
-        waited when the bound was last met."""
-        self.next_consumers: dict[Blocked, bool] = {}
-        """Consumers whose turn it is; they are not among the blocked ones. The turn of each ends when it was handed
-        something, or took nothing though there was room. The value is False if there was no room when it was asked."""
+        self.round_length = 0
+        """How many of the blocked consumers, from the first on, are in the round: those that waited when the bound was
+        last met. Each of them is offered messages before any other consumer gets something."""
+        self.offered_now: dict[Blocked, bool] = {}
+        """Consumers of the round that are offered messages now; they are not among the blocked ones. Each stays until
+        it was handed something, or took nothing though there was room. The value is False if there was no room when it
+        was asked."""
         self._waking = waking
         self._tokens = float(self.requests_per_s)
         self._at = now
@@ -122,68 +143,68 @@ class Use:
     def settled(self, size: int) -> None:
         """Messages of `size` bytes were settled or requeued."""
         self.unsettled_bytes -= size
-        if (self.blocked_consumers or self.next_consumers) and not self.is_full:
+        if (self.blocked_consumers or self.offered_now) and not self.is_full:
             self._waking[self] = None
 
-    def blocks(self, link: Blocked) -> bool:
+    def block_if_full(self, link: Blocked) -> bool:
         """Whether the consumer gets nothing now, because there is no room, or because others have waited longer for
-        what there is. Then it is offered messages again later."""
-        turn, is_full = self.next_consumers, self.is_full
-        if not is_full and (link in turn or not (turn or self.in_order)):
+        what there is. Then it is among the blocked consumers, or stays offered, and is offered messages again later."""
+        offered, is_full = self.offered_now, self.is_full
+        if not is_full and (link in offered or not (offered or self.round_length)):
             return False
-        if link in turn:
-            turn[link] = False
+        if link in offered:
+            offered[link] = False
         else:
             self.blocked_consumers[link] = None
         if is_full:
-            self.in_order = len(self.blocked_consumers)
+            self.round_length = len(self.blocked_consumers)
         else:
             self._waking[self] = None
         return True
 
     def wake(self) -> None:
-        """If there is room, offers messages again to the consumers whose turn it is. If it is nobody's, it becomes that
-        of those that have waited the longest. Once all that waited when the bound was met have had their turn, the
-        others are offered messages again in no order."""
+        """If there is room, offers messages again to `offered_now`; if that is empty, to the next blocked consumers, at
+        most LINKS_WOKEN: first those of the round. Once the round is over, the others are offered messages again in the
+        order in which they were blocked, without waiting for one another."""
         if self.is_full:
             self._waking.pop(self, None)
             return
-        blocked, turn = self.blocked_consumers, self.next_consumers
-        in_order = bool(turn or self.in_order)
-        woken = list(turn or islice(blocked, min(LINKS_WOKEN, self.in_order or LINKS_WOKEN)))
-        if not turn:
+        blocked, offered = self.blocked_consumers, self.offered_now
+        in_round = bool(offered or self.round_length)
+        woken = list(offered or islice(blocked, min(LINKS_WOKEN, self.round_length or LINKS_WOKEN)))
+        if not offered:
             for link in woken:
                 del blocked[link]
-            self.in_order = max(0, self.in_order - len(woken))
+            self.round_length = max(0, self.round_length - len(woken))
         for link in woken:
-            if in_order:
-                turn[link] = True
+            if in_round:
+                offered[link] = True
             link.cursor.queue.touch()
 
     def offered(self, left: Container[EntryLog]) -> None:
         """The queues of the woken consumers were offered, except those that are `left` for the next turn. A consumer
-        that took nothing, though there was room, has had its turn, so that nobody waits for it."""
-        turn = self.next_consumers
-        for link, had_room in list(turn.items()):
+        that took nothing, though there was room, is no longer in the round, so that nobody waits for it."""
+        offered = self.offered_now
+        for link, had_room in list(offered.items()):
             if had_room and link.cursor.queue not in left:
-                del turn[link]
-        if self.is_full or not (turn or self.blocked_consumers):
+                del offered[link]
+        if self.is_full or not (offered or self.blocked_consumers):
             self._waking.pop(self, None)
 
     @property
     def waiting_consumers(self) -> "list[Blocked]":
-        """All its consumers that wait for room, or for their turn."""
-        return [*self.next_consumers, *self.blocked_consumers]
+        """All its consumers that wait for room, or for others of the round."""
+        return [*self.offered_now, *self.blocked_consumers]
 
-    def had_its_turn(self, link: Blocked) -> None:
-        """The consumer was handed something: from now on it waits behind those that have waited longer."""
-        self.next_consumers.pop(link, None)
+    def served(self, link: Blocked) -> None:
+        """The consumer was handed something: it is no longer in the round."""
+        self.offered_now.pop(link, None)
 
     def leave(self, link: Blocked) -> None:
         """The consumer's link has ended."""
-        self.next_consumers.pop(link, None)
+        self.offered_now.pop(link, None)
         self.blocked_consumers.pop(link, None)
-        self.in_order = min(self.in_order, len(self.blocked_consumers))
+        self.round_length = min(self.round_length, len(self.blocked_consumers))
 
     @property
     def is_known(self) -> bool:

@@ -61,4 +61,9 @@ def users(users: Users, connections: Connections) -> None:
         woken = use.is_full or use in users.waking or not waiting
         must(woken, f"{use.name}: its consumers wait, though there is room", len(waiting))
         blocked = len(use.blocked_consumers)
-        must(use.in_order <= blocked, f"{use.name}: consumers in order, and those that wait", use.in_order, blocked)
+        must(
+            use.round_length <= blocked,
+            f"{use.name}: consumers of the round, and those that wait",
+            use.round_length,
+            blocked,
+        )

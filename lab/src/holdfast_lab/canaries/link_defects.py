@@ -250,7 +250,7 @@ LINK_CANARIES: Final = (
         target="endpoints.too_large:TooLarge.look_again",
         signature="(self, queue: holdfast.broker.queue.Queue) -> None",
         broken=_stopped_for_good,
-        expected="waits for an entry that is for another",
+        expected="stays stopped at an entry that no longer blocks it",
     ),
     Canary(
         name="lane-unserved",
