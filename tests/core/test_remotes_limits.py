@@ -23,13 +23,13 @@ from support.rig import Node
 
 
 def leaving(node: Node) -> list[str]:
-    """Its links that are to leave their places."""
+    """Its links that are to leave their slots."""
     assert node.core is not None
     return [link.name for link in node.core.remotes.by_name["mq"].links if link.leaving]
 
 
 def test_a_link_that_is_to_leave_goes_on_when_a_session_comes_late(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It waits for an answer before it leaves, and then nobody waits for its place any more."""
+    """It waits for an answer before it leaves, and then nobody waits for its slot any more."""
     rig, node, client, broker = few(
         1, 2, broker=PlainBroker(decide=lambda address, payload: None if address == "busy" else Accepted())
     )
@@ -68,7 +68,7 @@ def test_links_that_ask_often_put_off_no_turn() -> None:
     assert len(broker.came) > 2 and only(node)["lost"] == 0
 
 
-def test_each_link_that_waits_is_looked_at_once_where_many_places_come() -> None:
+def test_each_link_that_waits_is_looked_at_once_where_many_slots_come() -> None:
     looks: list[object] = []
 
     class Idle:
@@ -86,12 +86,12 @@ def test_each_link_that_waits_is_looked_at_once_where_many_places_come() -> None
     )
     peer: Any = SimpleNamespace(amqp=SimpleNamespace(sessions=[session], usable=True, session_count=1, channels=1))
     clock: Any = SimpleNamespace(now=0.0)
-    places = LinkSlots(clock, lambda link, peer, session: links.update({link: None}))
+    slots = LinkSlots(clock, lambda link, peer, session: links.update({link: None}))
     waiting: Any = dict.fromkeys(Idle() for _ in range(1_000))
-    places.waiting.update(waiting)
-    places.begin(peer)
-    places.give()
-    assert not places.waiting and len(links) == len(looks) == 1_000
+    slots.waiting.update(waiting)
+    slots.begin(peer)
+    slots.give()
+    assert not slots.waiting and len(links) == len(looks) == 1_000
 
 
 def test_a_link_leaves_once_what_a_remote_accepted_that_settles_second_is_settled(
@@ -223,7 +223,7 @@ def test_more_links_are_attached_again_once_the_remote_takes_them(monkeypatch: p
 
 
 @pytest.mark.parametrize("others", [1, 4])
-def test_an_address_that_is_refused_for_a_limit_of_its_own_takes_no_places_away(
+def test_an_address_that_is_refused_for_a_limit_of_its_own_takes_no_slots_away(
     others: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The remote says the same as of too many links."""

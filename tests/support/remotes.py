@@ -14,7 +14,7 @@ from support.rig import Client, Node, Rig
 REMOTE: Final = RemoteConfig(name="mq", remote="127.0.0.1:1")
 
 CHANGE_S: Final = TURN_S + 4 * LOOK_S
-"""The most that a place takes to change hands."""
+"""The most that a slot takes to change hands."""
 
 
 def world(

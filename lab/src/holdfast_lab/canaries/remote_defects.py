@@ -37,19 +37,19 @@ def _named_as_a_remote(original: Function) -> Function:
 def _forgotten(original: Function) -> Function:
     """What a remote has refused is asked for again at once."""
 
-    def again(self: Any, now: float) -> None:
+    def refused(self: Any, now: float) -> None:
         return
 
-    return again
+    return refused
 
 
 def _no_turn(original: Function) -> Function:
     """A link that is refused because of the number of links is tried again by itself, whatever others do."""
 
-    def by(self: Any, link: object, others: int, now: float) -> bool:
+    def refused(self: Any, link: object, others: int, now: float) -> bool:
         return False
 
-    return by
+    return refused
 
 
 REMOTE_CANARIES: Final[tuple[Canary, ...]] = (
@@ -72,15 +72,15 @@ REMOTE_CANARIES: Final[tuple[Canary, ...]] = (
     Canary(
         name="refusals-of-a-remote-forgotten",
         sentence="A broker that ends the connection for a session or a link too many is asked for it again at once.",
-        target="endpoints.remotes.refused:Refused.again",
+        target="endpoints.remotes.refused:RefusalBackOff.refused",
         signature="(self, now: float) -> None",
         broken=_forgotten,
         expected="accepted messages not shown",
     ),
     Canary(
         name="refused-links-get-no-turn",
-        sentence="A link that a broker refuses beyond its bound waits for ever while idle ones keep their places.",
-        target="endpoints.remotes.refused:RefusedLinks.by",
+        sentence="A link that a broker refuses beyond its bound waits for ever while idle ones keep their slots.",
+        target="endpoints.remotes.refused:RefusedLinks.refused",
         signature="(self, link: object, others: int, now: float) -> bool",
         broken=_no_turn,
         expected="accepted messages not shown",

@@ -45,7 +45,7 @@ class RemoteReceiver(ProducerLink):
 
     def refill(self) -> None:
         if self._kept.rests:
-            if self._kept.due_at is None:  # what has come before it leaves its place is stored if there is room
+            if self._kept.due_at is None:  # what has come before it leaves its slot is stored if there is room
                 self.take_parked()
             self.stop()
         else:
@@ -77,7 +77,7 @@ class RemoteReceiver(ProducerLink):
         super().settle(deliveries, outcome)
 
     @property
-    def has_unsettled(self) -> bool:
+    def must_stay(self) -> bool:
         link = self.link
         if self.growing is not None or link.partial is not None or self.parked_settled:
             return True  # what the remote has settled it does not send again
@@ -112,7 +112,7 @@ class FetchingLink(KeptLink):
 
     @property
     def is_idle(self) -> bool:
-        return not self.has_unsettled and self.clock.now >= max(self.turn_since, self.passed_at) + IDLE_S
+        return not self.must_stay and self.clock.now >= max(self.turn_since, self.passed_at) + IDLE_S
 
     def begin(self, session: Session, name: str) -> Sender | Receiver:
         source, target = Source(address=self._fetch.source), Target(address=spelt_out(self._fetch.target))

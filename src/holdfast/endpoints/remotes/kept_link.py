@@ -1,5 +1,5 @@
 """A link to a remote that is attached again whenever it has ended, rests where its messages are not taken, and leaves
-its place to another where the remote allows too few (link_slots.py).
+its slot to another where the remote allows too few (link_slots.py).
 
 Rules of this file: every wait is bounded, and becomes longer until a message passes.
 """
@@ -42,8 +42,9 @@ class Serving(Protocol):
     """What serves the link once it is attached."""
 
     @property
-    def has_unsettled(self) -> bool:
-        """Whether a message is under way on it, or an answer to one, or would be lost with it."""
+    def must_stay(self) -> bool:
+        """Whether the link must not be detached now: a message or an outcome is under way on it, or messages that the
+        remote settled wait here and would be lost."""
 
     def hand_back(self) -> None:
         """The node is about to end the link, on which nothing is under way: returns what waits here for room."""
@@ -69,9 +70,9 @@ class KeptLink:
         self._due_at: float | None = None
         self._attached_at = 0.0
         self.turn_since = 0.0
-        """Since when it has its place, or has it again."""
+        """Since when it has its slot, or has it again."""
         self.leaving = False
-        """It is to leave its place, and nothing new passes."""
+        """It is to leave its slot, and nothing new passes."""
         self.reason = ""
         """Why it ended, was refused, or rests; empty while it works."""
         self.passed_total = 0
@@ -81,9 +82,9 @@ class KeptLink:
         self._waits = 0
         self.log: Callable[[str], None] = lambda text: None
         self.refused: Callable[[KeptLink], bool] = lambda link: False
-        """Called if the remote refuses it because of the number of links; whether it gets a turn."""
+        """Called if the remote refuses it with amqp:resource-limit-exceeded; returns whether it waits for a turn."""
         self.exceeded: Callable[[], None] = lambda: None
-        """Called if the remote ends its session, or the connection, because of too much of something."""
+        """Called if the remote ends its session or the connection with amqp:resource-limit-exceeded."""
 
     @property
     def due_at(self) -> float | None:
@@ -112,12 +113,12 @@ class KeptLink:
 
     @property
     def wants(self) -> bool:
-        """Whether it has something to do, as far as is known, while it has no place."""
+        """Whether it has something to do, as far as is known, while it has no slot."""
         raise AssertionError("each kind of link has its own")
 
     @property
     def is_idle(self) -> bool:
-        """Whether others may have its place at once."""
+        """Whether others may have its slot at once."""
         raise AssertionError("each kind of link has its own")
 
     # ------------------------------------------------------------------------------------------------ attaching
@@ -176,28 +177,28 @@ class KeptLink:
         """Whether no message is to pass now."""
         return self.due_at is not None or self.leaving
 
-    # ------------------------------------------------------------------------------------------------ its place
+    # ------------------------------------------------------------------------------------------------ its slot
 
     @property
-    def has_unsettled(self) -> bool:
-        """Whether a message is under way on it, or an answer to one, or would be lost with it."""
-        return self.serving is not None and self.serving.has_unsettled
+    def must_stay(self) -> bool:
+        """As `Serving.must_stay`; False if it is not attached."""
+        return self.serving is not None and self.serving.must_stay
 
     def leave(self) -> None:
-        """Another link waits for its place: nothing new passes."""
+        """Another link waits for its slot: nothing new passes."""
         self.leaving = True
         if self.serving is not None:
             self.serving.go_on()
 
     def stay(self) -> None:
-        """It keeps its place."""
+        """It keeps its slot."""
         self.leaving = False
         self.turn_since = self.clock.now
         if self.serving is not None:
             self.serving.go_on()
 
     def give_up(self) -> None:
-        """Leaves its place; a rest goes on."""
+        """Leaves its slot; a rest goes on."""
         due_at = self.due_at
         if self.serving is not None:
             self.serving.hand_back()

@@ -1,8 +1,9 @@
-"""The places for links on the connection to a remote: further sessions, then turns.
+"""The slots for links on the connection to a remote: a link needs one to be attached. First further sessions are begun,
+then links take turns.
 
 Rules of this file: a remote says how many links a session takes (handle-max, AMQP 1.0 §2.7.2) and how many sessions a
 connection (channel-max, §2.7.1); neither is exceeded. Some take fewer than they say (refused.py). Beyond, one link at a
-time leaves its place, once nothing on it waits for an answer. Source: docs/adr/0114-places-at-a-remote.md.
+time leaves its slot, once nothing on it waits for an answer. Source: docs/adr/0114-places-at-a-remote.md.
 """
 
 from collections.abc import Callable, Iterator
@@ -10,22 +11,22 @@ from typing import Final
 
 from holdfast.amqp.session.session import Session
 from holdfast.endpoints.remotes.kept_link import ANSWER_S, KeptLink
-from holdfast.endpoints.remotes.refused import Refused, RefusedLinks
+from holdfast.endpoints.remotes.refused import RefusalBackOff, RefusedLinks
 from holdfast.engine.clock import Clock
 from holdfast.peers.peer import Peer
 
 LOOK_S: Final = 1.0
-"""How often the places are looked at while a link waits for one, or is to leave its own."""
+"""How often the slots are looked at while a link waits for one, or is to leave its own."""
 
 TURN_S: Final = 10.0
-"""How long a link that has something to do keeps its place while others wait."""
+"""How long a link that has something to do keeps its slot while others wait."""
 
 LEAVE_S: Final = 10.0
-"""How long a link that is to leave its place waits for the answers to what is under way, after which it stays."""
+"""How long a link that is to leave its slot waits for the answers to what is under way, after which it stays."""
 
 
 class LinkSlots:
-    """The places on the connection that the remote has now. `waiting`: links without one, the one that has waited
+    """The slots on the connection that the remote has now. `waiting`: links without one, the one that has waited
     longest first."""
 
     def __init__(self, clock: Clock, attach: Callable[[KeptLink, Peer, Session], None]) -> None:
@@ -35,25 +36,26 @@ class LinkSlots:
         """None before the first session is begun."""
         self.waiting: dict[KeptLink, None] = {}
         self.holders: dict[KeptLink, None] = {}
-        """Links that were given a place."""
+        """Links that were given a slot."""
         self.due_at: float | None = None
         self._count = 0
         """Sessions that there should be."""
-        self.refused = Refused()
-        """Further sessions."""
+        self.further_sessions = RefusalBackOff()
+        """When a further session may be begun, as far as the remote has refused some."""
         self.refused_links = RefusedLinks()
         self._given_at = 0.0
         """When the last link was attached."""
         self._too_many = False
-        """The remote has ended a session because of the number of links, and there is none since."""
+        """The remote has ended a session or the connection with amqp:resource-limit-exceeded, soon after a link was
+        attached, and there has been no session since: its number of links is taken to be the reason."""
         self._asked_at = 0.0
         """When the last one was begun."""
         self._tried_at: float | None = None
         """The same, as long as it is not known whether the remote takes that session and keeps the connection."""
         self._leaving: KeptLink | None = None
         self._leaving_since = 0.0
-        self._full = False
-        """Links wait, and no further session may come."""
+        self._no_session_to_come = False
+        """Links wait for a slot, and no further session is to come."""
 
     def begin(self, peer: Peer) -> bool:
         """A session was begun. Returns whether links can be attached: whether both sides have begun a session."""
@@ -68,14 +70,14 @@ class LinkSlots:
         if self._tried_at is not None and self._clock.now < self._tried_at + ANSWER_S:
             self._refused_session()
         elif self._too_many:
-            self.refused_links.ended(len(self.holders), self._clock.now)
+            self.refused_links.connection_ended(len(self.holders), self._clock.now)
         self._tried_at = None
         self._too_many = False
         self.peer = self.due_at = self._leaving = None
         self.waiting.clear()
         self.holders.clear()
         self._count = 0
-        self._full = False
+        self._no_session_to_come = False
 
     # ------------------------------------------------------------------------------------------------ sessions
 
@@ -93,22 +95,22 @@ class LinkSlots:
 
     @property
     def why(self) -> str:
-        """Why there are no more places."""
-        if self._is_full:
+        """Why there are no more slots."""
+        if self._is_at_known_limit:
             return "the remote has refused more"
-        if self.refused.is_any:
+        if self.further_sessions.is_any:
             return "the remote has refused further sessions"
         return "handle-max and channel-max of both sides"
 
     @property
-    def _is_full(self) -> bool:
+    def _is_at_known_limit(self) -> bool:
         """Whether there are as many links as the remote takes, in whichever session."""
         known = self.refused_links.links_max
         return known is not None and sum(len(session.links) for session in self.sessions) >= known
 
     def _free(self) -> Session | None:
         """A session that takes one more link."""
-        if self._is_full:
+        if self._is_at_known_limit:
             return None
         return next((session for session in self.sessions if len(session.links) < _most_in(session)), None)
 
@@ -121,7 +123,7 @@ class LinkSlots:
     def _refused_session(self) -> None:
         """The remote takes no further session: none is begun for a while."""
         self._tried_at = None
-        self.refused.again(self._clock.now)
+        self.further_sessions.refused(self._clock.now)
 
     def _count_sessions(self, now: float) -> None:
         """A remote may end each further session, or one with a link that it refuses."""
@@ -131,14 +133,14 @@ class LinkSlots:
                 self._refused_session()
             elif self._tried_at is not None and now >= self._tried_at + ANSWER_S:
                 self._tried_at = None
-                self.refused.taken(now)
+                self.further_sessions.accepted(now)
             self._count = count
 
     def _ask_for_session(self, now: float) -> bool:
         """Begins a further session where that is possible; whether one is to come."""
         peer = self.peer
         assert peer is not None
-        if self._is_full:
+        if self._is_at_known_limit:
             return False
         if self._is_asked:
             if now < self._asked_at + ANSWER_S:
@@ -146,7 +148,7 @@ class LinkSlots:
             if self._tried_at is not None:
                 self._refused_session()
             return False
-        if not peer.amqp.usable or peer.amqp.session_count >= peer.amqp.channels or now < self.refused.due_at:
+        if not peer.amqp.usable or peer.amqp.session_count >= peer.amqp.channels or now < self.further_sessions.due_at:
             return False
         self._asked_at = self._tried_at = now
         self._count += 1
@@ -154,25 +156,27 @@ class LinkSlots:
         peer.touch()
         return True
 
-    # ------------------------------------------------------------------------------------------------ who has one
+    # ------------------------------------------------------------------------------------------------ who has a slot
 
     def ask(self, link: KeptLink) -> None:
-        """The link needs a place: it is attached now, or when its turn comes."""
+        """The link needs a slot: it is attached now, or when its turn comes."""
         self.holders.pop(link, None)
         self.waiting[link] = None
         self.give()
 
-    def refuses(self, link: KeptLink) -> bool:
-        """The remote has refused the link because of the number of links, it says: whether it waits for its turn."""
+    def link_refused(self, link: KeptLink) -> bool:
+        """The remote has refused the link with amqp:resource-limit-exceeded. Returns whether the number of links is
+        taken to be the reason, so that the link waits for its turn."""
         others = sum(each.serving is not None for each in self.holders if each is not link)
-        if not self.refused_links.by(link, others, self._clock.now):
+        if not self.refused_links.refused(link, others, self._clock.now):
             return False
         self.ask(link)
         return True
 
     def exceeded(self) -> None:
-        """The remote has ended a session, or the connection, because of too much of something: of links, if one was
-        attached just before. Some say so of a connection on which nothing came for long."""
+        """The remote has ended a session or the connection with amqp:resource-limit-exceeded. If a link was attached
+        less than ANSWER_S ago, its number of links is taken to be the reason; some brokers use the condition for an
+        idle connection too."""
         self._too_many = self._clock.now < self._given_at + ANSWER_S
 
     def drop(self, link: KeptLink) -> None:
@@ -181,7 +185,7 @@ class LinkSlots:
         self.holders.pop(link, None)
 
     def give(self) -> None:
-        """Gives free places to links that wait, first to those that have something to do."""
+        """Gives free slots to links that wait, first to those that have something to do."""
         peer, now = self.peer, self._clock.now
         if peer is None:
             return
@@ -195,7 +199,7 @@ class LinkSlots:
             self.holders[link] = None
             self._given_at = now
             self._attach(link, peer, session)
-        self._full = bool(self.waiting) and not self._ask_for_session(now)
+        self._no_session_to_come = bool(self.waiting) and not self._ask_for_session(now)
         if not self.waiting and self._leaving is None:
             self.due_at = None
         elif self.due_at is None:  # what is due already is not put off by each link that asks
@@ -214,12 +218,12 @@ class LinkSlots:
     @property
     def turns(self) -> list[KeptLink]:
         """Links that wait for their turn with something to do."""
-        return [link for link in self.waiting if link.wants] if self._full else []
+        return [link for link in self.waiting if link.wants] if self._no_session_to_come else []
 
     # ------------------------------------------------------------------------------------------------ time
 
     def tick(self, now: float) -> None:
-        """Gives free places, and has one link leave its own if others still wait."""
+        """Gives free slots, and has one link leave its own if others still wait."""
         if self.due_at is None or now < self.due_at:
             return
         self.due_at = None
@@ -233,7 +237,7 @@ class LinkSlots:
             self._choose(now)
 
     def _is_ending(self) -> bool:
-        """Whether the remote has not answered the detach of a link yet, whose place is free then."""
+        """Whether the remote has not answered the detach of a link yet, whose slot is free then."""
         return any(link.detach_sent for session in self.sessions for link in session.links.values())
 
     def _choose(self, now: float) -> None:
@@ -248,10 +252,10 @@ class LinkSlots:
     def _look_at_leaving(self, link: KeptLink, now: float, *, wanted: bool) -> None:
         if not link.leaving:  # its link has ended meanwhile
             self._leaving = None
-        elif not wanted or (link.has_unsettled and now >= self._leaving_since + LEAVE_S):
+        elif not wanted or (link.must_stay and now >= self._leaving_since + LEAVE_S):
             self._leaving = None
             link.stay()
-        elif not link.has_unsettled:
+        elif not link.must_stay:
             self._leaving = None
             link.give_up()
             if link.due_at is None:

@@ -105,7 +105,7 @@ class Remote:
         self._parts.log.write("WARNING", f"remote {self.name}: {text}", about=self.name)
 
     def _join(self, link: KeptLink) -> None:
-        link.log, link.refused, link.exceeded = self._told, self.slots.refuses, self.slots.exceeded
+        link.log, link.refused, link.exceeded = self._told, self.slots.link_refused, self.slots.exceeded
 
     # ------------------------------------------------------------------------------------------------ dialling
 

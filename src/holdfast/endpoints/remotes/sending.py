@@ -58,7 +58,7 @@ class RemoteSender(ConsumerLink):
             self._kept.wait("it returns messages")
 
     @property
-    def has_unsettled(self) -> bool:
+    def must_stay(self) -> bool:
         return self.large is not None or self.parts.too_large.holds_any(self)
 
     def hand_back(self) -> None:
@@ -87,7 +87,7 @@ class SendingLink(KeptLink):
 
     @property
     def is_idle(self) -> bool:
-        return not self.wants and not self.has_unsettled
+        return not self.wants and not self.must_stay
 
     def begin(self, session: Session, name: str) -> Sender | Receiver:
         source, target = Source(address=spelt_out(self.name)), Target(address=self._far)

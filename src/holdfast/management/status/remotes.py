@@ -61,7 +61,10 @@ class RemoteStatus:
                 yield f"remote {remote.name} - node", f"{text}; rename the remote or the node"
             if turns := remote.slots.turns:
                 text = f"remote {remote.name}: {len(turns)} links wait for their turn: {_allowed(remote)}"
-                yield f"remote {remote.name} - turns", f"{text}; raise these there, or use fewer addresses"
+                yield (
+                    f"remote {remote.name} - turns",
+                    f"{text}; allow more links or sessions there, or use fewer addresses",
+                )
             for text in islice(_refused(remote), TOLD_MAX):
                 told = f"remote {remote.name}: {text}"
                 yield f"remote {remote.name} {text}", f"{told}; look at that address, here and there"
@@ -80,7 +83,7 @@ def _refused(remote: Remote) -> Iterator[str]:
 
 
 def _in_turn(remote: Remote) -> Iterator[str]:
-    """Links that wait for another to leave its place."""
+    """Links that wait for another to leave its slot."""
     told = f"it waits for its turn: {_allowed(remote)}"
     return (f"{link.name}: {told}" for link in remote.slots.turns if not link.reason)
 

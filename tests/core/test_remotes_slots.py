@@ -102,7 +102,7 @@ def test_links_take_turns_where_the_remote_allows_no_further_session() -> None:
     allowed = "the connection allows 2 links (handle-max and channel-max of both sides)"
     assert only(node)["waiting"] == [f"{address}@mq: it waits for its turn: {allowed}" for address in "cdef"]
     assert warned(node) == [
-        f"remote mq: 4 links wait for their turn: {allowed}; raise these there, or use fewer addresses"
+        f"remote mq: 4 links wait for their turn: {allowed}; allow more links or sessions there, or use fewer addresses"
     ]
     rig.run(4 * 4 * LOOK_S)
     assert {address: bodies(broker.came[address]) for address in broker.came} == {key: ["1", "2"] for key in "abcdef"}
@@ -127,7 +127,7 @@ def test_all_addresses_that_are_fetched_from_have_their_turns() -> None:
     assert broker.not_taken == [] and only(node)["lost"] == 0
 
 
-def test_a_link_that_always_has_something_to_send_leaves_its_place_after_its_turn() -> None:
+def test_a_link_that_always_has_something_to_send_leaves_its_slot_after_its_turn() -> None:
     """With nothing in doubt: the remote gets each message once."""
     rig, node, client, broker = few(1, 1)
     for number in range(int(3 * CHANGE_S)):
@@ -230,7 +230,7 @@ def test_a_link_that_is_to_leave_is_given_time_for_the_answers() -> None:
     assert bodies(broker.came["slow"]) == ["1"] and bodies(broker.came["other"]) == ["1"]
 
 
-def test_a_link_that_is_to_leave_goes_on_once_nobody_wants_its_place() -> None:
+def test_a_link_that_is_to_leave_goes_on_once_nobody_wants_its_slot() -> None:
     rig, node, client, broker = few(1, 1, broker=unanswered("slow"))
     fill(rig, client, 1, "slow@mq")
     fill(rig, client, 1, "other@mq")
@@ -256,7 +256,7 @@ def test_another_link_has_to_leave_after_one_that_stays() -> None:
     assert bodies(broker.came["slow"]) == ["2"] and bodies(broker.came["other"]) == ["1"]
 
 
-def test_one_link_at_a_time_leaves_its_place() -> None:
+def test_one_link_at_a_time_leaves_its_slot() -> None:
     rig, _, client, broker = few(4, 1)
     for address in "abcdefgh":
         fill(rig, client, 1, f"{address}@mq")
@@ -269,7 +269,7 @@ def test_one_link_at_a_time_leaves_its_place() -> None:
     assert len(sessions(rig)) == 1
 
 
-def test_a_link_that_rests_leaves_its_place_and_its_rest_goes_on() -> None:
+def test_a_link_that_rests_leaves_its_slot_and_its_rest_goes_on() -> None:
     returned = []
 
     def decide(address: str, data: bytes) -> object:
