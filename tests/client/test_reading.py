@@ -1,4 +1,4 @@
-"""`read_message` and `placed` against the codec: the same answer, types included, and the same refusals."""
+"""`read_message`, `read_plain` and `placed` against the codec: the same answers, types included, the same refusals."""
 
 from typing import Any
 from uuid import UUID
@@ -11,9 +11,10 @@ from holdfast.amqp.message.message import Message
 from holdfast.amqp.wire.performatives import Header, Properties
 from holdfast.amqp.wire.types import MISSING, Int, Long, Symbol, Timestamp, Uint, Ulong
 from holdfast.client.messages.payload import cut, cut_payload, placed
-from holdfast.client.messages.reading import read_message
+from holdfast.client.messages.reading import read_message, read_plain
 from holdfast.errors import RemoteProtocolError
 from support import today
+from support.delivered import delivered
 
 TEXT = st.text(max_size=300)
 SYMBOLS = st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=40).map(Symbol)
@@ -90,6 +91,69 @@ def typed(value: Any) -> Any:
 def test_both_forms_read_the_same(message: Message) -> None:
     payload = message.encode()
     assert typed(read_message(payload)) == typed(Message.decode(payload))
+
+
+def of_plain(payload: bytes) -> Message | None:
+    """What `read_plain` says, as a message."""
+    plain = read_plain(payload)
+    if plain is None:
+        return None
+    header = None if plain.header is None else Header(*plain.header)
+    annotations = {
+        Symbol("x-opt-sequence-number"): Ulong(plain.sequence),
+        Symbol("x-opt-enqueued-time"): Timestamp(plain.enqueued_ms),
+    }
+    return Message(
+        header=header,
+        message_annotations=annotations,
+        properties=plain.properties,
+        application_properties=plain.application_properties,
+        data=[plain.data],
+    )
+
+
+@given(message=MESSAGES, data=st.data())
+@settings(max_examples=today.drawn(100), deadline=None)
+def test_a_plain_delivery_says_the_message_whole_or_damaged(message: Message, data: st.DataObject) -> None:
+    message.message_annotations = None
+    payload = delivered(message, 2**40, 2**41)
+    found = of_plain(payload)
+    assert found is None or typed(found) == typed(Message.decode(payload))
+    damaged = bytearray(payload)
+    damaged[data.draw(st.integers(0, len(payload) - 1))] = data.draw(st.integers(0, 255))
+    payload = bytes(damaged[: data.draw(st.integers(0, len(payload)))]) if data.draw(st.booleans()) else bytes(damaged)
+    found = of_plain(payload)
+    if found is not None:
+        assert repr(typed(found)) == repr(typed(Message.decode(payload)))
+
+
+@pytest.mark.parametrize("head", [None, Header(durable=True), Header(priority=9, ttl=5)])
+@pytest.mark.parametrize("told", [None, {"n": 1, "t": "x"}])
+@pytest.mark.parametrize("properties", [None, Properties(message_id="m", content_type=Symbol("text/plain"))])
+def test_what_most_deliveries_are_is_plain(
+    head: Header | None, told: dict[str, Any] | None, properties: Properties | None
+) -> None:
+    for body in (b"", bytes(255), bytes(256)):
+        message = Message(header=head, properties=properties, application_properties=told, data=[body])
+        payload = delivered(message, 2**40, 2**41)
+        assert typed(of_plain(payload)) == typed(Message.decode(payload))
+
+
+def test_a_message_that_is_not_plain_is_none() -> None:
+    for message in (
+        Message(),
+        Message(value=b"x"),
+        Message(data=[b"x", b"y"]),
+        Message(data=[b"x"], footer={Symbol("a"): 1}),
+        Message(delivery_annotations={Symbol("a"): 1}, data=[b"x"]),
+        Message(message_annotations={Symbol("a"): 1}, data=[b"x"]),
+    ):
+        assert of_plain(delivered(message, 1, 1)) is None
+    assert of_plain(Message(data=[b"x"]).encode()) is None
+    payload = delivered(Message(data=[b"x"]), 1, 1)
+    assert of_plain(payload) is not None
+    assert [size for size in range(len(payload)) if of_plain(payload[:size]) is not None] == []
+    assert of_plain(payload + b"\0") is None
 
 
 @given(message=MESSAGES, data=st.data())

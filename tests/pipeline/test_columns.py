@@ -14,6 +14,7 @@ pytest.importorskip("pyspark")
 import pyarrow as pa
 import pyarrow.parquet as parquet
 from hypothesis import given, settings
+from hypothesis import strategies as st
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -61,6 +62,7 @@ from pyspark_holdfast.dead_letters import DeadLetterTable
 from pyspark_holdfast.outgoing import check_columns, message_of_row
 from pyspark_holdfast.rows import Unreadable, batches, record_batch
 from support import today
+from support.delivered import delivered
 
 U = UUID("5d2b9c5e-6a40-4b5c-8c9e-0123456789ab")
 
@@ -82,8 +84,38 @@ def test_a_row_is_the_message_again(message: Message) -> None:
 @settings(max_examples=today.drawn(100), deadline=None)
 def test_what_is_seen_at_once_to_have_no_rest_has_none(message: Message) -> None:
     message = Message.decode(message.encode())
-    body = typed_body(message)
-    assert not rows._has_no_rest(message, body) or rows._rest(message, body) is None
+    assert rows._row_of(Entry(1, 5, message)).rest == rows._rest_columns(message, typed_body(message))
+
+
+def gathered(entries: list[Entry]) -> tuple[list[dict[str, Any]], int]:
+    """The rows, and how many bytes they are said to have."""
+    found = rows._Gathered("q", "jfk", Unreadable())
+    for entry in entries:
+        found.add(entry)
+    return found.batch().to_pylist(), found.size
+
+
+@given(st.lists(messages(), max_size=4), st.integers(1, 3))
+@settings(max_examples=today.drawn(100), deadline=None)
+def test_bytes_and_messages_become_the_same_rows_alone_or_together(drawn: list[Message], times: int) -> None:
+    encoded = [delivered(message, number // times, 2**40) for number, message in enumerate(drawn * times)]
+    of_bytes = gathered([Entry(number, 5, payload) for number, payload in enumerate(encoded)])
+    of_messages = gathered([Entry(number, 5, Message.decode(payload)) for number, payload in enumerate(encoded)])
+    assert of_bytes == of_messages
+    alone = [gathered([Entry(number, 5, payload)]) for number, payload in enumerate(encoded)]
+    assert of_bytes == ([row for found, _ in alone for row in found], sum(size for _, size in alone))
+
+
+def test_most_messages_are_rows_without_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    common = [
+        Message(data=[b"x"]),
+        Message(header=Header(durable=True, priority=7), data=[b""]),
+        Message(properties=Properties(message_id="m"), application_properties={"n": 1, "t": "x"}, data=[bytes(300)]),
+    ]
+    encoded = [delivered(message, number, 2**40) for number, message in enumerate(common, 1)]
+    expected = gathered([Entry(number, 5, Message.decode(payload)) for number, payload in enumerate(encoded, 1)])
+    monkeypatch.setattr(rows, "read_message", None)
+    assert gathered([Entry(number, 5, payload) for number, payload in enumerate(encoded, 1)]) == expected
 
 
 VALUES: dict[str, tuple[Any, Any]] = {

@@ -38,8 +38,9 @@ def test_text_of(value: object, text: str | None) -> None:
     assert text_of(value) == text
 
 
-def test_each_column_is_gathered_once_or_made_on_its_own() -> None:
-    assert sorted((*rows._GATHERED, *rows._OWN)) == sorted(FIELDS)
+def test_each_column_is_in_one_section_or_made_on_its_own() -> None:
+    of_sections = [name for names in rows._SECTIONS.values() for name in names]
+    assert sorted((*of_sections, "address", "node", "application_properties", "annotations")) == sorted(FIELDS)
 
 
 def test_a_batch_holds_every_column() -> None:

@@ -47,9 +47,9 @@ class Lease(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """An entry of a queue: its place, when it was stored (ms since 1970), and the message; of one that cannot be
-    decoded an empty message, its bytes and the reason. Of one that is larger than a row may be, its bytes as they
-    come, to be read before the next entry, or left."""
+    """An entry of a queue: its place, when it was stored (ms since 1970), and the message, a Message or its bytes as
+    the node delivers them. `undecodable`: of one that is larger than a row may be, its bytes as they come, to be read
+    before the next entry, or left, and the reason."""
 
     sequence: int
     enqueued_ms: int | None

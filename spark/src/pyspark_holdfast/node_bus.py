@@ -20,10 +20,9 @@ from holdfast.client.errors import (
     LinkError,
     LinkStolen,
     ManagementError,
-    UndecodableMessage,
 )
 from holdfast.entity_types import QUEUE, SUBSCRIPTION
-from holdfast.errors import ConfigError, HoldfastError, RemoteProtocolError
+from holdfast.errors import ConfigError, HoldfastError
 from pyspark_holdfast.bus import (
     LARGE_BYTES,
     Entry,
@@ -272,11 +271,6 @@ class NodeBus:
                     yield from entries
                     start = entries[-1].sequence + 1
                 return
-            except UndecodableMessage as error:
-                if error.sequence < start:  # nothing says where to go on
-                    raise HoldfastError(f"at {self._options.url}: {error.description}: it cannot be told") from error
-                yield Entry(error.sequence, error.enqueued_ms, Message(), (error.payload, error.description))
-                start = error.sequence + 1
             except DeliveryBroken as error:
                 breaks += 1
                 if breaks > BREAKS_MAX:
@@ -306,23 +300,21 @@ class NodeBus:
                         return sequence + 1
                 payload = b"".join(begun)
                 del begun
-                try:
-                    yield Entry(sequence, enqueued_ms, Message.decode(payload))
-                except RemoteProtocolError as error:
-                    yield Entry(sequence, enqueued_ms, Message(), (payload, error.description))
+                yield Entry(sequence, enqueued_ms, payload)
                 return sequence + 1
         return end
 
     def _read(self, start: int, end: int, lease: Lease | None) -> Generator[list[Entry], None, None]:
         held = (None, None, None) if lease is None else lease
-        before = 0
-        connection = self._link.connected()
-        for entries in connection.read_range(self._options.address, start, end, *held, message_bytes_max=LARGE_BYTES):
-            found = [Entry(*entry) for entry in entries]
-            for entry in found:
-                assert entry.sequence > before, "a range came out of order"
-                before = entry.sequence
-            yield found
+        connection, queue = self._link.connected(), self._options.address
+        for found in connection.read_range_encoded(queue, start, end, *held, message_bytes_max=LARGE_BYTES):
+            entries = []
+            for sequence, enqueued_ms, payload in found:
+                if sequence < start:
+                    raise HoldfastError(f"{self._where()}: expected {start} or a later sequence, and {sequence} came")
+                entries.append(Entry(sequence, enqueued_ms, payload))
+                start = sequence + 1
+            yield entries
 
     def close(self) -> None:
         if self._owned:

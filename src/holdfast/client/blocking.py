@@ -21,6 +21,7 @@ from holdfast.client.connection import Connection
 from holdfast.client.conversation import REQUEST_LIMIT_S
 from holdfast.client.errors import ConnectionEnded, UndecodableMessage
 from holdfast.client.listing import Listed, hidden
+from holdfast.client.messages.reading import read_message
 from holdfast.client.network.url import Url, parse_url
 from holdfast.client.opening import RETRY_S, connect
 from holdfast.client.outcomes import Outcome
@@ -29,7 +30,7 @@ from holdfast.client.receive.parts_delivery import DeliveryInParts
 from holdfast.client.receive.receiver import Receiver
 from holdfast.client.receive.terms import Lease
 from holdfast.client.send.sender import Sender
-from holdfast.errors import LocalProtocolError
+from holdfast.errors import LocalProtocolError, RemoteProtocolError
 from holdfast.units import MIB
 
 __all__ = [
@@ -39,6 +40,7 @@ __all__ = [
     "BlockingReceiver",
     "BlockingSender",
     "BlockingTransaction",
+    "EncodedEntry",
     "Entry",
     "LargeEntry",
 ]
@@ -62,6 +64,14 @@ class Entry(NamedTuple):
     message: Message
 
 
+class EncodedEntry(NamedTuple):
+    """An entry whose message is not decoded: its bytes, with the annotations of a delivery."""
+
+    sequence: int
+    enqueued_ms: int
+    payload: bytes
+
+
 class LargeEntry(NamedTuple):
     """An entry that is read while it arrives: `parts` are the bytes of its message, undecoded."""
 
@@ -70,13 +80,14 @@ class LargeEntry(NamedTuple):
     parts: Iterator[bytes]
 
 
-def _entry(queue: str, item: Delivery) -> Entry:
+def _decoded(queue: str, entry: EncodedEntry) -> Entry:
+    sequence, enqueued_ms, payload = entry
     try:
-        return Entry(item.sequence, item.enqueued_ms, item.message)
-    except UndecodableMessage as error:
+        return Entry(sequence, enqueued_ms, read_message(payload))
+    except RemoteProtocolError as error:
         raise UndecodableMessage(
-            error.condition, f"queue {queue!r}, sequence {item.sequence}: {error.description}",
-            sequence=item.sequence, enqueued_ms=item.enqueued_ms, payload=item.payload,
+            error.condition, f"queue {queue!r}, sequence {sequence}: {error.description}",
+            sequence=sequence, enqueued_ms=enqueued_ms, payload=payload,
         ) from None  # fmt: skip
 
 
@@ -223,6 +234,30 @@ class BlockingConnection(Listed):
         on. Before an entry of more than `message_bytes_max` bytes, 64 MiB if None, it ends with a LinkError
         (`amqp:link:message-size-exceeded`). Once `close` was called, ConnectionEnded is raised.
         """
+        held = (subscription, queue_uuid, lease_epoch)
+        for batch in self.read_range_encoded(queue, start, end, *held, message_bytes_max=message_bytes_max):
+            entries = []
+            try:
+                for entry in batch:
+                    entries.append(_decoded(queue, entry))
+            except UndecodableMessage:
+                if entries:
+                    yield entries
+                raise
+            yield entries
+
+    def read_range_encoded(
+        self,
+        queue: str,
+        start: int,
+        end: int,
+        subscription: str | None = None,
+        queue_uuid: str | None = None,
+        lease_epoch: int | None = None,
+        *,
+        message_bytes_max: int | None = None,
+    ) -> Generator[list[EncodedEntry], None, None]:
+        """As `read_range`, with messages as they arrive; none is undecodable."""
         lease = _lease(subscription, queue_uuid, lease_epoch)
         connection = self._connected()
         credit = FIRST_CREDIT
@@ -240,15 +275,7 @@ class BlockingConnection(Listed):
             while batch := self._run(_batch(receiver, credit)):
                 size = sum(len(item.payload) for item in batch)
                 credit = max(1, min(CREDIT, READ_BYTES_MAX * len(batch) // max(1, size)))
-                entries = []
-                try:
-                    for item in batch:
-                        entries.append(_entry(queue, item))
-                except UndecodableMessage:
-                    if entries:
-                        yield entries
-                    raise
-                yield entries
+                yield [EncodedEntry(item.sequence, item.enqueued_ms, item.payload) for item in batch]
                 if self._connection is not connection:  # closed meanwhile, its links and its loop with it
                     raise ConnectionEnded(f"{self._url}: closed")
         finally:

@@ -1,17 +1,18 @@
 """A delivery's payload as a Message, by hand for the shapes that come in their thousands (AMQP 1.0 §3.2, §1.6).
 
-Rules of this file: an optimised form of `Message.decode`, which is called for everything that is out of the
-ordinary, malformed bytes among it; a property test holds both to the same answer, types included.
+Rules of this file: optimised forms of `Message.decode`, which is called for everything that is out of the
+ordinary, malformed bytes among it; property tests hold all to the same answer, types included.
 """
 
 from collections.abc import Callable
 from struct import Struct
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from holdfast.amqp.message.message import Message
 from holdfast.amqp.wire.performatives import Header, Properties
 from holdfast.amqp.wire.types import Int, Long, Symbol, Timestamp, Uint, Ulong
 from holdfast.client.messages.payload import ENQUEUED, ENQUEUED_KEY, SEQUENCE, SEQUENCE_KEY
+from holdfast.errors import RemoteProtocolError
 
 HEADERS_MAX: Final = 256
 """Different headers remembered; they are few and short."""
@@ -19,6 +20,7 @@ HEADERS_MAX: Final = 256
 _PLACE: Final = Struct(f">II{len(SEQUENCE_KEY)}sQ{len(ENQUEUED_KEY)}sq")
 _PLACE_BYTES: Final = _PLACE.size - 4
 _DOUBLE: Final = Struct(">d")
+_PLACED_SECTION: Final = b"\x00\x53\x72\xd1"
 
 _TEXT: Final = frozenset((0x40, 0xA1, 0xB1))
 _SYMBOL: Final = frozenset((0x40, 0xA3, 0xB3))
@@ -30,6 +32,22 @@ _UINT: Final = frozenset((0x40, 0x43, 0x52, 0x70))
 _FIELDS: Final = (
     _ID, _BINARY, _TEXT, _TEXT, _TEXT, _ID, _SYMBOL, _SYMBOL, _TIME, _TIME, _TEXT, _UINT, _TEXT,
 )  # fmt: skip
+
+
+HeaderFields = tuple[Any, ...]
+"""The fields of a header section, in their order."""
+
+
+class PlainDelivery(NamedTuple):
+    """A delivery of the commonest kind: it has at most a header, the two annotations that a node writes, properties,
+    application properties, and one data section. `header`: None where there is no such section."""
+
+    sequence: int
+    enqueued_ms: int
+    header: HeaderFields | None
+    properties: Properties | None
+    application_properties: dict[Any, Any] | None
+    data: bytes
 
 
 class _Unusual(Exception):
@@ -79,6 +97,28 @@ def read_message(payload: bytes) -> Message:
         return Message.decode(payload)
 
 
+def read_plain(payload: bytes) -> PlainDelivery | None:
+    """For readers that need no Message: takes half the time. None for any other delivery, and for bytes that are no
+    message: `read_message` reads those."""
+    try:
+        header, at = _header_fields(payload, 3) if payload[:3] == b"\x00\x53\x70" else (None, 0)
+        placed = _placed_at(payload, at + 4) if payload[at : at + 4] == _PLACED_SECTION else None
+        if placed is None:
+            return None
+        at += 4 + _PLACE.size
+        properties = told = None
+        if payload[at : at + 3] == b"\x00\x53\x73":
+            properties, at = _properties(payload, at + 3)
+        if payload[at : at + 3] == b"\x00\x53\x74":
+            told, at = _map(payload, at + 3)
+        if payload[at : at + 3] != b"\x00\x53\x75":
+            return None
+        data, end = _data(payload, at + 3, len(payload))
+    except (_Unusual, IndexError, ValueError, RemoteProtocolError):
+        return None
+    return PlainDelivery(*placed, header, properties, told, data) if end == len(payload) else None
+
+
 def _read(payload: bytes) -> Message:
     message = Message()
     at, size = 0, len(payload)
@@ -92,7 +132,8 @@ def _read(payload: bytes) -> Message:
             raise _Unusual  # several data sections, or none that may follow
         before = code
         if code == 0x75:
-            message.data, at = _data(payload, at, size)
+            data, at = _data(payload, at, size)
+            message.data = [data]
         elif code == 0x73:
             message.properties, at = _properties(payload, at)
         elif code == 0x74:
@@ -100,7 +141,8 @@ def _read(payload: bytes) -> Message:
         elif code == 0x72:
             message.message_annotations, at = _annotations(payload, at)
         elif code == 0x70:
-            message.header, at = _header(payload, at)
+            fields, at = _header_fields(payload, at)
+            message.header = Header(*fields)
         else:
             raise _Unusual
     if at != size:
@@ -108,7 +150,7 @@ def _read(payload: bytes) -> Message:
     return message
 
 
-def _data(payload: bytes, at: int, size: int) -> tuple[list[bytes], int]:
+def _data(payload: bytes, at: int, size: int) -> tuple[bytes, int]:
     code = payload[at]
     if code == 0xB0:
         start = at + 5
@@ -120,10 +162,10 @@ def _data(payload: bytes, at: int, size: int) -> tuple[list[bytes], int]:
         raise _Unusual
     if end > size:
         raise _Unusual
-    return [payload[start:end]], end
+    return payload[start:end], end
 
 
-def _header(payload: bytes, at: int) -> tuple[Header, int]:
+def _header_fields(payload: bytes, at: int) -> tuple[HeaderFields, int]:
     if payload[at] != 0xC0:
         raise _Unusual
     end = at + 2 + payload[at + 1]
@@ -136,16 +178,27 @@ def _header(payload: bytes, at: int) -> tuple[Header, int]:
         fields = (header.durable, header.priority, header.ttl, header.first_acquirer, header.delivery_count)
         if len(_headers) < HEADERS_MAX:
             _headers[key] = fields
-    return Header(*fields), end
+    return fields, end
 
 
 def _annotations(payload: bytes, at: int) -> tuple[dict[Any, Any], int]:
     """The two that a node writes, in its form; else any short map."""
-    if payload[at] == 0xD1 and len(payload) >= at + 1 + _PLACE.size:
-        size, count, first, sequence, second, enqueued_ms = _PLACE.unpack_from(payload, at + 1)
-        if size == _PLACE_BYTES and count == 4 and first == SEQUENCE_KEY and second == ENQUEUED_KEY:
-            return {SEQUENCE: Ulong(sequence), ENQUEUED: Timestamp(enqueued_ms)}, at + 1 + _PLACE.size
+    if payload[at] == 0xD1:
+        placed = _placed_at(payload, at + 1)
+        if placed is not None:
+            return {SEQUENCE: Ulong(placed[0]), ENQUEUED: Timestamp(placed[1])}, at + 1 + _PLACE.size
     return _map(payload, at)
+
+
+def _placed_at(payload: bytes, at: int) -> tuple[int, int] | None:
+    """(sequence, enqueued time) where a map of just these two, in the form that a node writes, begins behind its
+    constructor."""
+    if len(payload) < at + _PLACE.size:
+        return None
+    size, count, first, sequence, second, enqueued_ms = _PLACE.unpack_from(payload, at)
+    if size == _PLACE_BYTES and count == 4 and first == SEQUENCE_KEY and second == ENQUEUED_KEY:
+        return sequence, enqueued_ms
+    return None
 
 
 def _properties(payload: bytes, at: int) -> tuple[Properties, int]:
