@@ -98,7 +98,7 @@ class NodeStatus:
         self._of_host.append(origins.fields)
         tells("groups", origins.groups)
         tell(parts.losses.fields)
-        tells("warnings", lambda: [text for _, text in warnings.all()])
+        tells("warnings", lambda: [condition.text for condition in warnings.all()])
         tells("log_lines_left_out", lambda: Ulong(parts.log.left_out_total))
 
     def _tells(self, name: str, value: Callable[[], Any]) -> None:
