@@ -54,7 +54,7 @@ class NodeStatus:
         tells("protocol", lambda: features.PROTOCOL)
         tells("uptime_s", lambda: round(parts.clock.now - started_at, 3))
         tells("resident_bytes", lambda: Ulong(parts.resident_bytes()))
-        tells("room_bytes", lambda: parts.room.possible_bytes)
+        tells("room_bytes", lambda: parts.room.bytes_possible)
         self._brief = list(self._parts)
         tells("drain", parts.node_drain.status)
         tells("memory", parts.memory.status)
