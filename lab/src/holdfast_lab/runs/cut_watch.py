@@ -1,8 +1,8 @@
 """Watches that a root holds a neighbour to its rate that ignores it (docs/adr/0077-room-by-priority.md).
 
-Rules of this file: counts itself what the root takes, as it takes it, and never asks what the root makes of that. What
-it cannot know it takes in the node's favour. What a root takes may have been under way for long, if it reads slowly: a
-neighbour is over its rate while it also sends too much. What it sends again is not taken twice.
+Rules of this file: it counts the messages that the root takes itself, and never uses the root's own counts. Where it
+cannot know, it decides in the node's favour. A root that reads slowly takes messages that were under way for long: a
+neighbour counts as over its rate only while it also sends too much. A message that is sent again is not taken twice.
 """
 
 from collections import deque
