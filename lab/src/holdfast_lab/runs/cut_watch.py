@@ -36,7 +36,9 @@ class _Taken:
     """What the root took of one neighbour's own messages for one host. `rates`: the highest that it had in each of the
     last periods, the one that runs last. `sent`: all bytes that the neighbour had sent to it when the period began."""
 
-    def __init__(self, now: float, sent: int) -> None:
+    def __init__(self, row: object, now: float, sent: int) -> None:
+        """`row`: the root's own of that neighbour, made anew where it had left."""
+        self.row = row
         self.began_at = now
         self.sent = sent
         self.bytes = 0
@@ -77,7 +79,9 @@ class CutWatch:
                 if core.forwarding.via(name) != name:
                     continue
                 sent = self._clients.sent_bytes[name, destination_of(host, node.name)]
-                taken = self._taken.setdefault((host, name), _Taken(now, sent))
+                taken = self._taken.get((host, name))
+                if taken is None or taken.row is not row:  # so the root begins to look on as well
+                    taken = self._taken[host, name] = _Taken(row, now, sent)
                 rate = float(max(row.told_rate, row.told_base))  # it has its base where rates are lost
                 taken.rates[-1] = max(taken.rates[-1], rate)
                 if now >= taken.began_at + max(PERIOD_S, table.pacing.period_s):
