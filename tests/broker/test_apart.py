@@ -113,3 +113,27 @@ def test_what_is_beyond_the_bound_is_only_scanned_again_for_who_can_have_it() ->
     assert apart.consumers == {"one", "other", "third"}
     apart.leave("other")
     assert apart.again_for(["other"]) is None
+
+
+def test_what_gives_way_to_a_lower_one_is_scanned_again_for_who_can_have_it() -> None:
+    """Also for one that can have nothing before it."""
+    apart = Apart()
+    for sequence, consumer in enumerate(["one", "one", "other"], 1):
+        apart.add(sequence, [consumer], 3)
+    apart.add(0, ["one"], 3)
+    assert [*apart] == [0, 1, 2] and apart.forgotten == 3
+    assert apart.again_for(["other"]) == 3
+
+
+def test_nothing_is_awaited_once_each_was_asked_about_all_of_it() -> None:
+    """What is still kept is then for nobody, or nobody would ever stop to look for it."""
+    apart = Apart()
+    apart.add(1, ["one"], 3)
+    apart.refuse(["one"], 1)
+    assert apart.first_for(["one"]) is None and not apart.is_awaited and [*apart] == [1]
+
+
+def test_where_nothing_is_kept_nobody_who_joins_is_asked_about_it() -> None:
+    apart = Apart()
+    apart.ask_again(["one"])
+    assert not apart.is_awaited and not apart.consumers
