@@ -191,3 +191,25 @@ def test_a_drain_is_answered_while_the_queue_is_halted(
     link.grant(5, drain=True)
     rig.run(20)
     assert link.credit == 0 and node.turns - turns < 100
+
+
+def test_a_drain_waits_for_what_nobody_else_takes_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not offered yet, because the turn's share is used up."""
+    rig, node = built(False)
+    small, large = rig.client(node), rig.client(node)
+    link = consume(rig, small, THIRDS, max_message_size=TAKES_SMALL)
+    taking = consume(rig, large, THIRDS, credit=0)
+    put(rig, node, range(1), LARGE)
+    assert not small.deliveries
+    with monkeypatch.context() as patch:
+        assert node.core is not None
+        patch.setattr(type(node.core.work), "is_used_up", True)
+        taking.detach(closed=True)
+        for _ in range(5):
+            rig.move()
+        link.grant(1_000, drain=True)
+        for _ in range(5):
+            rig.move()
+        assert link.credit and not link.detached
+    rig.run(1)
+    assert link.detached
