@@ -94,6 +94,36 @@ def test_each_link_that_waits_is_looked_at_once_where_many_places_come() -> None
     assert not places.waiting and len(links) == len(looks) == 1_000
 
 
+def test_no_further_link_is_tried_before_the_remote_has_answered_all_that_it_takes() -> None:
+    class Wanting:
+        """A link with something to send."""
+
+        wants = True
+        serving: object = None
+        detach_sent = is_idle = False
+        turn_since = 0.0
+
+    links: Any = [Wanting() for _ in range(3)]
+    links[0].serving = object()
+    settings = SimpleNamespace(handle_max=9)
+    session = SimpleNamespace(
+        usable=True, remote_channel=0, links=dict(enumerate(links[:2])), handle_max_out=9,
+        connection=SimpleNamespace(settings=settings),
+    )  # fmt: skip
+    peer: Any = SimpleNamespace(amqp=SimpleNamespace(sessions=[session], usable=True, session_count=1, channels=1))
+    clock: Any = SimpleNamespace(now=0.0)
+    places = LinkSlots(clock, lambda link, peer, session: None)
+    places.begin(peer)
+    places.holders.update(dict.fromkeys(links[:2]))
+    places.refused_links.links_max = 2
+    places.ask(links[2])
+    places.tick(LOOK_S)
+    assert places.refused_links.links_max == 2
+    links[1].serving = object()
+    places.tick(2 * LOOK_S)
+    assert places.refused_links.links_max == 3
+
+
 def test_a_link_leaves_once_what_a_remote_accepted_that_settles_second_is_settled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -151,6 +181,38 @@ def test_a_remote_that_ends_the_connection_for_a_further_session_gets_its_messag
     assert {*bodies(broker.came["a"])} == {*map(str, range(1, 42))}
     assert bodies(broker.came["b"]) == bodies(broker.came["c"]) == ["1"]
     assert only(node)["lost"] <= 4, "tried again rarely"
+
+
+def test_a_further_session_that_the_remote_does_not_answer_is_told_as_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig, node, client, broker = few(1, 2)
+    send_begin = Connection._send_begin
+
+    def never(self: Any, session: Any, remote_channel: int | None) -> None:
+        if self.settings.container_id != broker.name or not session.channel:
+            send_begin(self, session, remote_channel)
+
+    monkeypatch.setattr(Connection, "_send_begin", never)
+    for address in "ab":
+        fill(rig, client, 1, f"{address}@mq")
+    rig.run(ANSWER_S + CHANGE_S)
+    fill(rig, client, 1, "c@mq")
+    (line,) = only(node)["waiting"]
+    assert line.startswith("c@mq: it waits for its turn") and "the remote has refused further sessions" in line
+    assert only(node)["lost"] == 0
+
+
+def test_sessions_of_a_connection_that_is_lost_are_begun_again_at_once() -> None:
+    """The remote has refused none of them."""
+    rig, node, client, _ = few(1, 3)
+    for address in "abc":
+        fill(rig, client, 1, f"{address}@mq")
+    rig.run(2 * ANSWER_S)
+    rig.plain["mq"].cut()
+    rig.run(CHANGE_S)
+    for address in "abc":
+        fill(rig, rig.client(node), 1, f"{address}@mq", first=2)
+    rig.run(LOOK_S)
+    assert only(node)["lost"] == 1 and len(rig.plain["mq"].connection.links) == 3
 
 
 # ------------------------------------------------------------------------------------------------ refused links
@@ -222,6 +284,24 @@ def test_more_links_are_attached_again_once_the_remote_takes_them(monkeypatch: p
     assert len(rig.plain["mq"].connection.links) == 6 and only(node)["waiting"] == []
 
 
+def test_many_links_that_are_refused_at_once_are_one_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More are tried as soon as after a single one."""
+    broker = TakesLinks(monkeypatch, 6)
+    rig, node, client, _ = few(100, 1)
+    for address in "abcdef":
+        fill(rig, client, 1, f"{address}@mq")
+    broker.takes = 2
+    rig.plain["mq"].cut()
+    rig.run(CHANGE_S)
+    assert len(broker.refused) >= 4
+    broker.takes = 6
+    for number in range(int((AGAIN_S[0] + CHANGE_S) / LOOK_S)):
+        for address in "abcdef":
+            fill(rig, rig.client(node), 1, f"{address}@mq", first=2 + number)
+        rig.run(LOOK_S)
+    assert len(rig.plain["mq"].connection.links) == 6 and only(node)["waiting"] == []
+
+
 @pytest.mark.parametrize("others", [1, 4])
 def test_an_address_that_is_refused_for_a_limit_of_its_own_takes_no_places_away(
     others: int, monkeypatch: pytest.MonkeyPatch
@@ -277,6 +357,21 @@ def test_a_connection_that_is_closed_because_nothing_came_bounds_no_links() -> N
     rig.plain["mq"].connection.amqp.close(Error(Symbol(RESOURCE_LIMIT_EXCEEDED), "local-idle-timeout expired"))
     rig.run(CHANGE_S)
     assert only(node)["lost"] == 1 and len(rig.plain["mq"].connection.links) == 4
+
+
+def test_a_session_that_the_remote_ended_says_nothing_of_a_connection_that_is_lost_later() -> None:
+    """It has kept the links of its other session."""
+    rig, node, client, _ = few(2, 2)
+    for address in "abc":
+        fill(rig, client, 1, f"{address}@mq")
+    connection = rig.plain["mq"].connection
+    assert [len(session.links) for session in connection.amqp.sessions] == [2, 1]
+    connection.amqp.sessions[1].end(Error(Symbol(RESOURCE_LIMIT_EXCEEDED), "too many links"))
+    rig.run(2 * LOOK_S)
+    assert len(connection.links) == 2
+    rig.plain["mq"].cut()
+    rig.run(CHANGE_S)
+    assert only(node)["lost"] == 1 and len(rig.plain["mq"].connection.links) == 2
 
 
 # ------------------------------------------------------------------------------------------------ settled messages
