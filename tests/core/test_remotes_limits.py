@@ -12,7 +12,7 @@ from holdfast.amqp.wire.performatives import Accepted, Error
 from holdfast.amqp.wire.types import Symbol
 from holdfast.endpoints.remotes.kept_link import ANSWER_S, WAIT_S
 from holdfast.endpoints.remotes.link_slots import LOOK_S, LinkSlots
-from holdfast.endpoints.remotes.refused import AGAIN_S
+from holdfast.endpoints.remotes.refused import AGAIN_S, RefusedLinks
 from holdfast.settings.queues import QueueConfig
 from holdfast.settings.remotes import Fetch, RemoteConfig
 from holdfast_lab.base.plain_broker import PlainBroker, PlainConnection
@@ -346,6 +346,16 @@ def test_a_remote_that_ends_more_than_the_links_that_are_too_many_gets_its_messa
     rig.run(2 * CHANGE_S)
     assert {*plain.came} == {*"abcdef"} and sum(map(len, map(set, plain.came.values()))) == 66
     assert lost <= 6 and only(node)["lost"] - lost <= 6
+
+
+def test_a_remote_that_ends_connections_is_asked_for_fewer_links_each_time() -> None:
+    """Though more want one, some of which rest."""
+    known = RefusedLinks()
+    found = []
+    for _ in range(4):
+        known.ended(9, 0.0)
+        found.append(known.links_max)
+    assert found == [4, 2, 1, 1]
 
 
 def test_a_connection_that_is_closed_because_nothing_came_bounds_no_links() -> None:
