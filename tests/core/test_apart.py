@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.amqp.wire.performatives import Header, Modified, Properties
+from holdfast.amqp.wire.performatives import Header, Modified, Properties, Released
 from holdfast.amqp.wire.types import Described, Symbol
 from holdfast.broker.cursors import halting, looking, matches
 from holdfast.broker.cursors.cursor import Cursor
@@ -213,3 +213,45 @@ def test_a_drain_waits_for_what_nobody_else_takes_any_more(monkeypatch: pytest.M
         assert link.credit and not link.detached
     rig.run(1)
     assert link.detached
+
+
+def test_a_drain_waits_for_what_was_set_apart_since_the_link_had_nothing_to_get(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is not offered yet, because the turn's share is used up."""
+    rig, node = built(False)
+    small, large = rig.client(node), rig.client(node)
+    consume(rig, small, THIRDS, max_message_size=TAKES_SMALL)
+    taking = consume(rig, large, THIRDS)
+    taking.grant(0, drain=True)
+    rig.settle()
+    assert not taking.credit
+    put(rig, node, range(1), LARGE)
+    with monkeypatch.context() as patch:
+        assert node.core is not None
+        patch.setattr(type(node.core.work), "is_used_up", True)
+        taking.grant(5, drain=True)
+        for _ in range(5):
+            rig.move()
+        assert taking.credit == 5
+    rig.run(1)
+    assert numbers(large) == [0] and not taking.credit
+
+
+@pytest.mark.parametrize("sorts", [False, True])
+def test_what_came_back_does_not_come_before_what_was_forgotten_past_the_bound(
+    sorts: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_bound(monkeypatch, 1)
+    rig, node = built(sorts)
+    small, large = rig.client(node), rig.client(node)
+    consume(rig, small, THIRDS, credit=1, max_message_size=TAKES_SMALL)
+    taking = consume(rig, large, THIRDS, credit=0)
+    put(rig, node, range(3), LARGE)
+    put(rig, node, range(3, 4), SMALL)
+    assert small.accept(Released()) == [f"{3}".ljust(SMALL)]
+    rig.run(1)
+    for _ in range(4):
+        taking.grant(1)
+        rig.run(1)
+    assert numbers(large) == [0, 1, 2, 3]

@@ -348,6 +348,31 @@ def test_a_remote_that_ends_more_than_the_links_that_are_too_many_gets_its_messa
     assert lost <= 6 and only(node)["lost"] - lost <= 6
 
 
+def test_a_link_that_is_refused_again_beside_as_many_is_one_too_many() -> None:
+    """It is the one more that was tried."""
+    known = RefusedLinks()
+    assert known.by("last", 2, 0.0) and known.links_max == 2
+    known.try_more(2, AGAIN_S[0])
+    assert known.links_max == 3
+    assert known.by("last", 2, AGAIN_S[0]) and known.links_max == 2
+
+
+def test_a_link_that_is_refused_beside_fewer_too_leaves_what_was_known_before() -> None:
+    known = RefusedLinks()
+    assert known.by("other", 4, 0.0)
+    assert known.by("own", 3, 0.0) and known.links_max == 3
+    assert not known.by("own", 2, 0.0) and known.links_max == 4
+
+
+def test_a_link_that_was_refused_before_the_remote_ended_the_connection_may_be_one_too_many() -> None:
+    """What it takes has become less since."""
+    known = RefusedLinks()
+    assert known.by("last", 8, 0.0)
+    known.ended(9, 0.0)
+    assert known.links_max == 4
+    assert known.by("last", 3, 0.0) and known.links_max == 3
+
+
 def test_a_remote_that_ends_connections_is_asked_for_fewer_links_each_time() -> None:
     """Though more want one, some of which rest."""
     known = RefusedLinks()
