@@ -3,7 +3,8 @@
 from types import SimpleNamespace
 from typing import Any
 
-from holdfast.broker.cursors.selection import Selection
+from holdfast.broker.cursors.apart import APART_BYTES
+from holdfast.broker.cursors.selection import HIT_BYTES, Selection
 
 
 def selection(position: int) -> Selection:
@@ -48,3 +49,11 @@ def test_of_hits_and_what_is_apart_the_lowest_goes_first() -> None:
     assert 5 not in found.hits and 5 in found
     found.forget(5)
     assert found.first_for([one, other]) == 10 and 5 not in found
+
+
+def test_what_is_apart_counts_as_memory_too() -> None:
+    found = selection(20)
+    for sequence in (5, 10, 15):
+        found.add(sequence)
+    found.set_apart(5, [], 9)
+    assert found.size == 2 * HIT_BYTES + APART_BYTES

@@ -432,6 +432,20 @@ def test_settled_messages_that_wait_for_room_keep_their_link() -> None:
     assert sorted(node.bodies("full")) == ["3", "4"] and node.bodies("free") == ["1"]
 
 
+def test_settled_messages_that_find_room_while_their_link_is_to_leave_are_stored_then() -> None:
+    remote, broker = settling("full", "free")
+    rig, node, client, _ = few(1, 1, remote, broker, queues=(QueueConfig(name="full", messages_max=2),))
+    fill(rig, client, 2, "full")
+    broker.offers["full"].extend(map(payload, "34"))
+    broker.offers["free"].append(payload("1"))
+    rig.plain["mq"].connection.offer()
+    while not leaving(node):
+        rig.run(LOOK_S / 4)
+    done(rig.client(node), "PURGE", "queue", "full")
+    rig.run(LOOK_S)
+    assert "4" in node.bodies("full")
+
+
 def test_an_unsettled_message_keeps_its_link_though_a_settled_one_waits_behind_it() -> None:
     """It is accepted on that link, and comes once."""
     remote, broker = settling("a", "b")
