@@ -110,3 +110,26 @@ def test_what_was_forgotten_stays_behind_where_lower_ones_leave() -> None:
     assert level.behind == 10 and level.all() == {5, 6, 7, 8, 9} and level.first == 5
     level.drop_below(15)
     assert level.behind == 15 and level.all() == set() and level.first is None
+
+
+def test_what_is_apart_behind_what_must_be_scanned_waits_for_that() -> None:
+    """It had come back, and was offered before what came in order."""
+    level, one = Level(), object()
+    level.extend([1, 5, 9])
+    level.give_back(7)
+    level.set_apart(7, [one], 9)
+    level.cut(1)
+    level.skip(1)
+    assert level.behind == 5 and level.first_for([one]) is None
+    level.behind = None  # it was scanned, and nothing is left of it
+    assert level.first_for([one]) == 7
+
+
+def test_the_lowest_of_all_is_not_known_before_what_was_forgotten_is_scanned() -> None:
+    level = Level()
+    level.extend([1, 2, 3])
+    for sequence in (1, 2):
+        level.set_apart(sequence, [], 1)
+    assert level.apart.forgotten == 2 and level.first_of_all() == 1
+    level.remove(1)
+    assert level.first_of_all() is None and level.behind == 2

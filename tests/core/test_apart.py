@@ -255,3 +255,26 @@ def test_what_came_back_does_not_come_before_what_was_forgotten_past_the_bound(
         taking.grant(1)
         rig.run(1)
     assert numbers(large) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("sorts", [False, True])
+def test_a_drain_waits_for_what_was_forgotten_past_the_bound(sorts: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not scanned again yet, because the turn's share is used up."""
+    with_bound(monkeypatch, 1)
+    rig, node = built(sorts)
+    small, large = rig.client(node), rig.client(node)
+    consume(rig, small, THIRDS, max_message_size=TAKES_SMALL)
+    taking = consume(rig, large, THIRDS, credit=0)
+    put(rig, node, range(2), LARGE)
+    taking.grant(1)
+    rig.settle()
+    assert numbers(large) == [0]
+    with monkeypatch.context() as patch:
+        assert node.core is not None
+        patch.setattr(type(node.core.work), "is_used_up", True)
+        taking.grant(5, drain=True)
+        for _ in range(5):
+            rig.move()
+        assert taking.credit == 5
+    rig.run(1)
+    assert numbers(large) == [0, 1] and not taking.credit
