@@ -228,3 +228,9 @@ def test_a_path_that_goes_up_again_is_as_one_that_does_not(tmp_path: Path, monke
     given = owned(monkeypatch, {tmp_path: HELD, tmp_path / "token": HELD, shared: ALICE}, me=0)
     replace_file(shared / ".." / "token", b"secret", 0o600)
     assert given == [(HELD, HELD)]
+
+
+def test_a_path_may_go_through_what_the_system_shows_of_its_processes(tmp_path: Path) -> None:
+    """And out of it again."""
+    replace_file(Path("/proc/..") / tmp_path.relative_to("/") / "f", b"x", 0o644)
+    assert (tmp_path / "f").read_bytes() == b"x"

@@ -133,3 +133,12 @@ def test_the_lowest_of_all_is_not_known_before_what_was_forgotten_is_scanned() -
     assert level.apart.forgotten == 2 and level.first_of_all() == 1
     level.remove(1)
     assert level.first_of_all() is None and level.behind == 2
+
+
+@pytest.mark.parametrize("position", [3, 8])
+def test_what_was_forgotten_before_is_still_scanned_where_more_is_forgotten(position: int) -> None:
+    level = Level()
+    level.extend([1, 5, 9])
+    level.cut(1)
+    level.forget_from(position)
+    assert level.behind == min(position, 5)

@@ -12,7 +12,7 @@ from holdfast.broker.cursors.cursor import Cursor
 from holdfast.settings.queues import QueueConfig
 from support.one_node import done, fill, world
 from support.rig import Client, Node, Rig
-from support.selecting import NAME, THIRDS, consume, numbers
+from support.selecting import NAME, OTHERS, THIRDS, consume, numbers
 
 LARGE = 400
 SMALL = 5
@@ -29,13 +29,13 @@ def built(sorts: bool) -> tuple[Rig, Node]:
     return rig, rig.node("hub", queues=(QueueConfig(name="work", priorities=sorts),))
 
 
-def put(rig: Rig, node: Node, bodies: range, size: int, ttl: int | None = None) -> None:
+def put(rig: Rig, node: Node, bodies: range, size: int, ttl: int | None = None, subject: str = "third") -> None:
     client = rig.client(node)
     link = client.sender("work")
     rig.settle()
     for number in bodies:
         header = Header(durable=True, ttl=ttl)
-        client.send(link, f"{number}".ljust(size), properties=Properties(subject="third"), header=header)
+        client.send(link, f"{number}".ljust(size), properties=Properties(subject=subject), header=header)
     rig.settle()
 
 
@@ -278,3 +278,36 @@ def test_a_drain_waits_for_what_was_forgotten_past_the_bound(sorts: bool, monkey
         assert taking.credit == 5
     rig.run(1)
     assert numbers(large) == [0, 1] and not taking.credit
+
+
+def test_what_is_apart_makes_room_as_the_lowest_that_it_is() -> None:
+    rig = Rig()
+    full = QueueConfig(name="work", priorities=True, messages_max=2, when_full="drop-oldest")
+    node = rig.node("hub", queues=(full,))
+    small, large = rig.client(node), rig.client(node)
+    consume(rig, small, None, max_message_size=TAKES_SMALL)
+    taking = consume(rig, large, None, credit=0)
+    put(rig, node, range(2), LARGE)
+    put(rig, node, range(2, 3), SMALL)
+    assert numbers(small) == [2] and node.queue("work").dropped_total == 1
+    taking.grant(5)
+    rig.settle()
+    assert numbers(large) == [1]
+
+
+@pytest.mark.parametrize("selector", [None, THIRDS])
+@pytest.mark.parametrize("sorts", [False, True])
+def test_what_is_apart_comes_before_many_that_came_later(sorts: bool, selector: str | None) -> None:
+    """Which may be handed out together: it is on disk that they may have been shown."""
+    rig, node = built(sorts)
+    small, large, other = (rig.client(node) for _ in range(3))
+    consume(rig, small, selector, credit=1, max_message_size=TAKES_SMALL)
+    taking = consume(rig, large, selector, credit=0)
+    consume(rig, other, OTHERS)
+    put(rig, node, range(1), LARGE)
+    put(rig, node, range(1, 8), SMALL)
+    put(rig, node, range(8, 9), SMALL, subject="other")
+    assert numbers(small) == [1] and numbers(other) == [8]
+    taking.grant(10)
+    rig.settle()
+    assert numbers(large) == [0, *range(2, 8)]
