@@ -311,3 +311,76 @@ def test_what_is_apart_comes_before_many_that_came_later(sorts: bool, selector: 
     taking.grant(10)
     rig.settle()
     assert numbers(large) == [0, *range(2, 8)]
+
+
+def test_what_was_forgotten_past_the_bound_stays_before_the_place_that_all_have_passed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nothing is kept apart any more, and all behind it is finished."""
+    with_bound(monkeypatch, 1)
+    monkeypatch.setattr(looking, "MOVED_LEAST", 2)
+    rig, node = built(True)
+    small, large = rig.client(node), rig.client(node)
+    consume(rig, small, None, max_message_size=TAKES_SMALL)
+    taking = consume(rig, large, None, credit=0)
+    put(rig, node, range(3), LARGE)
+    taking.grant(1)
+    rig.settle()
+    put(rig, node, range(3, 20), SMALL)
+    small.accept()
+    rig.settle()
+    put(rig, node, range(20, 21), SMALL)
+    taking.grant(2)
+    rig.settle()
+    assert numbers(large) == [0, 1, 2]
+
+
+def test_what_is_scanned_again_and_kept_apart_is_not_ready_too() -> None:
+    """It would be offered again and again to who cannot have it."""
+    rig, node = built(True)
+    small, large = rig.client(node), rig.client(node)
+    consume(rig, small, None, max_message_size=TAKES_SMALL)
+    taking = consume(rig, large, None, credit=0)
+    put(rig, node, range(1), LARGE)
+    (group,) = node.queue("work").shared.sharing
+    level = group.ready.levels[4]
+    assert [*level.apart] == [1] and level.behind is None
+    level.behind = 1
+    put(rig, node, range(1, 3), SMALL)
+    assert numbers(small) == [1, 2] and not level and level.behind is None
+    taking.grant(1)
+    rig.settle()
+    assert numbers(large) == [0]
+
+
+def test_while_the_queue_is_halted_what_is_apart_comes_before_what_came_back_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rig, node = built(True)
+    small, large = rig.client(node), rig.client(node)
+    consume(rig, small, None, credit=1, max_message_size=TAKES_SMALL)
+    taking = consume(rig, large, None, credit=0)
+    put(rig, node, range(1), LARGE)
+    put(rig, node, range(1, 2), SMALL)
+    assert numbers(small) == [1]
+    monkeypatch.setattr(halting, "is_halted", lambda cursor: True)
+    small.accept(Released())
+    rig.settle()
+    taking.grant(2)
+    rig.settle()
+    assert numbers(large) == [0, 1]
+
+
+def test_a_halted_subscription_gets_a_bounded_number_of_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(looking, "FILLING_MAX", 3)
+    rig, node, client = world(QueueConfig(name="work", priorities=True))
+    done(client, "OPEN", "subscription", "s", queue="work", mode="copy")
+    monkeypatch.setattr(halting, "is_halted", lambda cursor: True)
+    monkeypatch.setattr(halting, "outstanding_room", lambda cursor: 0)
+    fill(rig, client, 10, first=0)
+    taker = rig.client(node)
+    consume(rig, taker, None)
+    assert numbers(taker) == [0, 1, 2]
+    taker.accept()
+    rig.settle()
+    assert numbers(taker) == [3, 4, 5]

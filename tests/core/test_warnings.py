@@ -13,6 +13,7 @@ from holdfast.engine.events import CertificateRead, UsersFileLookedAt
 from holdfast.federation.settings import Entry
 from holdfast.links.disk import ROOM_BYTES
 from holdfast.management.status import warnings as warnings_module
+from holdfast.management.status.certificate_expiry import fault_of
 from holdfast.names import HostPort
 from holdfast.peers.neighbours import features
 from holdfast.settings.hosts import UserConfig
@@ -531,6 +532,22 @@ def test_a_node_warns_before_its_own_certificate_expires(days: float, left_days:
     assert warned(node, "tls certificate_file: this node's certificate") == len(told)
     node.handle(CertificateRead())
     assert status(rig, node)["warnings"] == []
+
+
+def test_the_end_of_a_certificate_that_was_to_expire_soon_is_logged_at_once() -> None:
+    rig = Rig()
+    node = rig.node("hub")
+    node.handle(CertificateRead(begins_ms=0, ends_ms=rig.wall_ms + 60_000))
+    rig.run(50)
+    assert warned(node, "tls certificate_file: this node's certificate expires soon") == 1
+    rig.run(50)
+    assert warned(node, "tls certificate_file: this node's certificate has expired") == 1
+
+
+@pytest.mark.parametrize(("now_ms", "said"), [(9, "not valid yet"), (10, ""), (19, ""), (20, "has expired")])
+def test_a_certificate_is_valid_from_its_first_moment_up_to_its_last(now_ms: int, said: str) -> None:
+    fault = fault_of(CertificateRead(begins_ms=10, ends_ms=20), now_ms)
+    assert said in fault and bool(said) == bool(fault)
 
 
 def test_a_node_warns_while_its_own_certificate_is_not_valid_yet() -> None:
