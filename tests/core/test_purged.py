@@ -7,6 +7,7 @@ from holdfast.broker.cursors import holdings
 from holdfast.broker.entries.work import RETIRES_MAX, Work
 from holdfast.broker.purge import leave_some
 from holdfast.broker.queue import RECLAIM_COUNT, Queue
+from holdfast.endpoints.background_jobs import AskedPurge, Purge
 from holdfast.engine.port import Batch
 from holdfast.settings.queues import QueueConfig
 from holdfast.storage.memory import MemoryStore
@@ -133,6 +134,25 @@ def test_two_purges_at_once_count_each_message_once() -> None:
     node.core.jobs.purge(node.queue("work"), lambda gone: told.append(("second", gone)))
     rig.run(1)
     assert told == [("first", 6), ("second", 0)] and node.queue("work").messages == 0
+
+
+def purge_of_two() -> Purge:
+    """The first is for what lies below 7, the second for what lies below 9."""
+    return Purge(0, 9, 0, [AskedPurge(7, lambda gone: None), AskedPurge(9, lambda gone: None)])
+
+
+def test_a_message_that_came_between_two_purges_counts_for_the_second() -> None:
+    found = purge_of_two()
+    found.count([(5, b""), (7, b""), (8, b"")])
+    found.count([])
+    assert [asked.gone for asked in found.asked] == [1, 2]
+
+
+def test_what_came_back_to_a_full_disk_counts_for_the_first_purges_first() -> None:
+    found = purge_of_two()
+    found.count([(number, b"") for number in range(4, 9)])
+    found.count_at_most(4)
+    assert [asked.gone for asked in found.asked] == [3, 1]
 
 
 @pytest.mark.parametrize("verb", ["PURGE", "DELETE"])

@@ -256,6 +256,13 @@ def test_what_a_reload_says_of_queues_is_what_becomes_of_them() -> None:
     assert lines(node)[-1] == "nothing has changed"
 
 
+def test_the_command_for_a_queue_that_stays_names_its_virtual_host() -> None:
+    old = QueueConfig(name="old", vhost="acme")
+    node = Rig().node("hub", vhosts=(VhostConfig(name="acme"),), queues=(old,))
+    assert read(node, queues=()).accepted
+    assert lines(node)[-1].endswith("removed, the queue stays (holdfast queue delete old --vhost acme)")
+
+
 def test_a_bound_that_is_lifted_gives_waiting_producers_their_credit() -> None:
     node = Rig().node("hub", queues=(QueueConfig(name="work", messages_max=1),))
     client = node.rig.client(node)
