@@ -4,7 +4,8 @@ from random import Random
 
 import pytest
 
-from holdfast.broker.cursors.ready import BLOCK_BITS, LEVELS, Level, Ready, level_of
+from holdfast.broker.cursors.apart import APART_BYTES
+from holdfast.broker.cursors.ready import BLOCK_BITS, LEVELS, READY_BYTES, Level, Ready, level_of
 from support import today
 
 
@@ -142,3 +143,11 @@ def test_what_was_forgotten_before_is_still_scanned_where_more_is_forgotten(posi
     level.cut(1)
     level.forget_from(position)
     assert level.behind == min(position, 5)
+
+
+def test_what_is_apart_is_counted_for_itself() -> None:
+    ready = Ready()
+    for level in (ready.levels[2], ready.levels[7]):
+        level.extend([1, 2])
+        level.set_apart(1, [], 9)
+    assert (ready.apart_size, ready.size) == (2 * APART_BYTES, 2 * READY_BYTES)

@@ -86,6 +86,15 @@ def test_years_of_two_digits_are_those_from_1950_on(year: str, meant: int) -> No
     assert first == int(datetime(meant, 1, 1, tzinfo=UTC).timestamp()) * 1000
 
 
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_a_certificate_has_two_dates(count: int) -> None:
+    dates = b"\x17\x0d260101000000Z" * count
+    tbs = b"\x02\x01\x01" + b"\x30\x00" * 2 + bytes([0x30, len(dates)]) + dates
+    inner = bytes([0x30, len(tbs)]) + tbs
+    with pytest.raises(ValueError, match="no certificate"):
+        validity(bytes([0x30, len(inner)]) + inner)
+
+
 def test_lists_of_several_authorities_are_read_from_one_file(authority: Authority, tmp_path: Path) -> None:
     other = Authority(*ca.new_authority(time.time()))
     file = tmp_path / "crl.pem"
