@@ -62,6 +62,7 @@ def test_a_key_that_is_nearly_right_is_not_sent_to_another_table() -> None:
         (None, "None"),
         ({"name": "x" * 80}, "{ name = '" + "x" * 47 + "..."),
         ([10**60, 1], "[..., 1]"),
+        (-(10**60), "of more than 60 digits"),
     ],
 )
 def test_a_value_is_told_as_it_is_written_in_toml(value: Any, text: str) -> None:

@@ -53,6 +53,14 @@ def test_a_key_or_table_that_is_there_twice_is_named_with_its_line(text: str, sa
     assert str(caught.value).startswith(f"f.toml: {said}") and "sesame" not in str(caught.value)
 
 
+def test_a_file_may_have_as_many_bytes_as_are_allowed(tmp_path: Path) -> None:
+    file = tmp_path / "steps.toml"
+    file.write_text("a = 1\n")
+    assert read_text("--steps-file", str(file), 6) == "a = 1\n"
+    with pytest.raises(ConfigError, match="has more than 5 bytes; give a smaller file"):
+        read_text("--steps-file", str(file), 5)
+
+
 def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path: Path) -> None:
     """As editors of Windows put it in front."""
     file = tmp_path / "steps.toml"

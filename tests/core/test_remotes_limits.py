@@ -373,6 +373,36 @@ def test_a_link_that_was_refused_before_the_remote_ended_the_connection_may_be_o
     assert known.by("last", 3, 0.0) and known.links_max == 3
 
 
+def test_a_link_that_is_refused_beside_fewer_is_known_by_its_first_refusal() -> None:
+    """Another was refused beside as many meanwhile."""
+    known = RefusedLinks()
+    assert known.by("own", 2, 0.0)
+    known.try_more(2, AGAIN_S[0])
+    assert known.by("other", 2, AGAIN_S[0]) and known.links_max == 2
+    assert not known.by("own", 1, AGAIN_S[0]) and known.links_max is None
+
+
+def test_once_the_remote_has_taken_one_more_link_the_next_refusal_is_as_the_first() -> None:
+    known = RefusedLinks()
+    first = AGAIN_S[0]
+    assert known.by("a", 2, 0.0)
+    known.try_more(2, first)
+    known.try_more(3, first)
+    assert known.links_max == 4, "one was taken, and one more is tried"
+    assert known.by("b", 3, first) and known.links_max == 3
+    known.try_more(3, 2 * first - 1)
+    assert known.links_max == 3
+    known.try_more(3, 2 * first)
+    assert known.links_max == 4
+
+
+def test_a_connection_that_ends_with_a_single_link_bounds_none() -> None:
+    """There is nothing less to ask for."""
+    known = RefusedLinks()
+    known.ended(1, 0.0)
+    assert known.links_max is None
+
+
 def test_a_remote_that_ends_connections_is_asked_for_fewer_links_each_time() -> None:
     """Though more want one, some of which rest."""
     known = RefusedLinks()
