@@ -86,3 +86,22 @@ def test_a_file_that_cannot_have_its_owner_loses_the_rights_of_its_group(
     with replacing(tmp_path / "f") as file:
         file.write(b"after")
     assert (tmp_path / "f").read_text() == "after" and (tmp_path / "f").stat().st_mode & 0o777 == 0o604
+
+
+def test_a_new_file_has_exactly_its_mode_whatever_the_umask_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    owned(monkeypatch, {}, me=ORDINARY_USER)
+    before = os.umask(0o077)
+    try:
+        replace_file(tmp_path / "f", b"x", 0o644)
+    finally:
+        os.umask(before)
+    assert (tmp_path / "f").stat().st_mode & 0o777 == 0o644
+
+
+def test_what_takes_the_place_of_a_program_runs_as_nobody_else(tmp_path: Path) -> None:
+    """The mode of the file that was there is kept, and not that it runs as its owner."""
+    (tmp_path / "f").write_text("before")
+    (tmp_path / "f").chmod(0o6755)
+    with replacing(tmp_path / "f") as file:
+        file.write(b"after")
+    assert (tmp_path / "f").stat().st_mode & 0o7777 == 0o755

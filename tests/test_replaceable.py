@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.durable import replace_file, replacing
+from holdfast.replaceable import replaceable
 from support.owners import ORDINARY_USER, owned
 
 ALICE = 7
@@ -208,3 +209,28 @@ def test_a_link_that_takes_the_place_of_a_directory_meanwhile_is_not_followed(
         place.symlink_to(etc)
         file.write(b"x")
     assert list(etc.iterdir()) == [] and (tmp_path / "before" / "file").read_bytes() == b"x"
+
+
+def test_a_link_to_a_file_of_the_root_directory_leads_into_that_one(tmp_path: Path) -> None:
+    """Which says whose a new file is."""
+    (tmp_path / "link").symlink_to("/nothing-has-this-name")
+    with replaceable(tmp_path / "link") as place:
+        assert place.path == Path("/nothing-has-this-name") and place.file_stat is None
+        assert os.path.samestat(place.directory_stat, os.stat("/"))
+
+
+def test_a_path_that_goes_up_again_is_as_one_that_does_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever writes in a directory has put none above it there."""
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o777)
+    (tmp_path / "token").write_text("before")
+    given = owned(monkeypatch, {tmp_path: ORDINARY_USER, tmp_path / "token": ORDINARY_USER, shared: ALICE}, me=0)
+    replace_file(shared / ".." / "token", b"secret", 0o600)
+    assert given == [(ORDINARY_USER, ORDINARY_USER)]
+
+
+def test_a_path_may_go_through_what_the_system_shows_of_its_processes(tmp_path: Path) -> None:
+    """And out of it again."""
+    replace_file(Path("/proc/..") / tmp_path.relative_to("/") / "f", b"x", 0o644)
+    assert (tmp_path / "f").read_bytes() == b"x"

@@ -1,7 +1,7 @@
 """What counts as a whole number, in a file and from a peer; which key is meant by one that is none."""
 
 import math
-from datetime import date
+from datetime import date, datetime, time
 from typing import Any
 
 import pytest
@@ -57,10 +57,12 @@ def test_a_key_that_is_nearly_right_is_not_sent_to_another_table() -> None:
     [
         ({"name": "a", "of it": [True, 1, {}]}, "{ name = 'a', 'of it' = [true, 1, {}] }"),
         ({"": date(2026, 1, 2)}, "{ '' = 2026-01-02 }"),
+        ([time(1, 2), datetime(2026, 1, 2, 3)], "[01:02:00, 2026-01-02T03:00:00]"),
         ([math.inf, -math.inf, 0.5], "[inf, -inf, 0.5]"),
         (None, "None"),
         ({"name": "x" * 80}, "{ name = '" + "x" * 47 + "..."),
         ([10**60, 1], "[..., 1]"),
+        (-(10**60), "of more than 60 digits"),
     ],
 )
 def test_a_value_is_told_as_it_is_written_in_toml(value: Any, text: str) -> None:

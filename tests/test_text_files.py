@@ -46,12 +46,28 @@ from holdfast.text_files import read_text, toml_of
         ("x = 1\nx.y = 'sesame'\n", "line 2: x.y is there already; write it once"),
         ("[[s]]\nx = [\n{a = 1},\n{b = 'x,[', b.c = 'sesame'}]\n", "line 4: b.c is there already; write it once"),
         ("x = {b = '''\n''', b = '''\nsesame'''}\n", "line 2: b is there already; write it once"),
+        (f"{'k' * 90} = 1\n{'k' * 90} = 2", f"line 2: {'k' * 60} is there already; write it once"),
     ],
 )
 def test_a_key_or_table_that_is_there_twice_is_named_with_its_line(text: str, said: str) -> None:
     with pytest.raises(ConfigError) as caught:
         toml_of(text, "f.toml")
     assert str(caught.value).startswith(f"f.toml: {said}") and "sesame" not in str(caught.value)
+
+
+def test_a_file_may_have_as_many_bytes_as_are_allowed(tmp_path: Path) -> None:
+    file = tmp_path / "steps.toml"
+    file.write_text("a = 1\n")
+    assert read_text("--steps-file", str(file), 6) == "a = 1\n"
+    with pytest.raises(ConfigError, match="has more than 5 bytes; give a smaller file"):
+        read_text("--steps-file", str(file), 5)
+
+
+def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path: Path) -> None:
+    """As editors of Windows put it in front."""
+    file = tmp_path / "steps.toml"
+    file.write_bytes("\ufeffa = 1\n".encode())
+    assert read_text("--steps-file", str(file), 1_000) == "a = 1\n"
 
 
 def test_a_byte_that_is_not_utf8_is_told_with_its_line(tmp_path: Path) -> None:

@@ -4,7 +4,8 @@ from random import Random
 
 import pytest
 
-from holdfast.broker.cursors.ready import BLOCK_BITS, LEVELS, Level, Ready, level_of
+from holdfast.broker.cursors.ready import BLOCK_BITS, LEVELS, READY_BYTES, Level, Ready, level_of
+from holdfast.broker.cursors.waiting_for_others import FOR_OTHERS_BYTES
 from support import today
 
 
@@ -110,3 +111,43 @@ def test_what_was_forgotten_stays_behind_where_lower_ones_leave() -> None:
     assert level.behind == 10 and level.all() == {5, 6, 7, 8, 9} and level.first == 5
     level.drop_below(15)
     assert level.behind == 15 and level.all() == set() and level.first is None
+
+
+def test_what_waits_for_others_behind_what_must_be_scanned_waits_for_that() -> None:
+    """It had come back, and was offered before what came in order."""
+    level, one = Level(), object()
+    level.extend([1, 5, 9])
+    level.give_back(7)
+    level.leave_to_others(7, [one], 9)
+    level.cut(1)
+    level.skip(1)
+    assert level.behind == 5 and level.first_for([one]) is None
+    level.behind = None  # it was scanned, and nothing is left of it
+    assert level.first_for([one]) == 7
+
+
+def test_the_lowest_of_all_is_not_known_before_what_was_forgotten_is_scanned() -> None:
+    level = Level()
+    level.extend([1, 2, 3])
+    for sequence in (1, 2):
+        level.leave_to_others(sequence, [], 1)
+    assert level.for_others.forgotten_from == 2 and level.first_or_rescan() == 1
+    level.remove(1)
+    assert level.first_or_rescan() is None and level.behind == 2
+
+
+@pytest.mark.parametrize("position", [3, 8])
+def test_what_was_forgotten_before_is_still_scanned_where_more_is_forgotten(position: int) -> None:
+    level = Level()
+    level.extend([1, 5, 9])
+    level.cut(1)
+    level.forget_from(position)
+    assert level.behind == min(position, 5)
+
+
+def test_what_waits_for_others_is_counted_for_itself() -> None:
+    ready = Ready()
+    for level in (ready.levels[2], ready.levels[7]):
+        level.extend([1, 2])
+        level.leave_to_others(1, [], 9)
+    assert (ready.for_others_size, ready.size) == (2 * FOR_OTHERS_BYTES, 2 * READY_BYTES)

@@ -3,7 +3,8 @@
 from types import SimpleNamespace
 from typing import Any
 
-from holdfast.broker.cursors.selection import Selection
+from holdfast.broker.cursors.selection import HIT_BYTES, Selection
+from holdfast.broker.cursors.waiting_for_others import FOR_OTHERS_BYTES
 
 
 def selection(position: int) -> Selection:
@@ -48,3 +49,11 @@ def test_of_hits_and_what_waits_for_others_the_lowest_goes_first() -> None:
     assert 5 not in found.hits and 5 in found
     found.forget(5)
     assert found.first_for([one, other]) == 10 and 5 not in found
+
+
+def test_what_waits_for_others_counts_as_memory_too() -> None:
+    found = selection(20)
+    for sequence in (5, 10, 15):
+        found.add(sequence)
+    found.leave_to_others(5, [], 9)
+    assert found.size == 2 * HIT_BYTES + FOR_OTHERS_BYTES

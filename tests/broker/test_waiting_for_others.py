@@ -113,3 +113,27 @@ def test_what_is_beyond_the_bound_is_only_scanned_again_for_who_can_have_it() ->
     assert waiting.consumers == {"one", "other", "third"}
     waiting.leave("other")
     assert waiting.rescan_from(["other"]) is None
+
+
+def test_what_gives_way_to_a_lower_one_is_scanned_again_for_who_can_have_it() -> None:
+    """Also for one that can have nothing before it."""
+    waiting = WaitingForOthers()
+    for sequence, consumer in enumerate(["one", "one", "other"], 1):
+        waiting.add(sequence, [consumer], 3)
+    waiting.add(0, ["one"], 3)
+    assert [*waiting] == [0, 1, 2] and waiting.forgotten_from == 3
+    assert waiting.rescan_from(["other"]) == 3
+
+
+def test_nothing_is_awaited_once_each_was_asked_about_all_of_it() -> None:
+    """What is still kept is then for nobody, or nobody would ever stop to look for it."""
+    waiting = WaitingForOthers()
+    waiting.add(1, ["one"], 3)
+    waiting.was_asked(["one"], 1)
+    assert waiting.first_for(["one"]) is None and not waiting.is_awaited and [*waiting] == [1]
+
+
+def test_where_nothing_is_kept_nobody_who_joins_is_asked_about_it() -> None:
+    waiting = WaitingForOthers()
+    waiting.ask_again(["one"])
+    assert not waiting.is_awaited and not waiting.consumers

@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.amqp.wire.performatives import Released
 from holdfast.amqp.wire.types import Described, Symbol
-from holdfast.broker.cursors import matches
+from holdfast.broker.cursors import matches, selections
 from holdfast.endpoints.attaching import filters
 from holdfast.selectors.predicate import compile_selector
 from holdfast.settings.queues import QueueConfig
@@ -131,3 +131,54 @@ def test_a_long_selector_weighs_more(text: str) -> None:
 @pytest.mark.parametrize("text", ["n = 1 AND s LIKE 'a%' OR JMSPriority > 4", "s IN ('a', 'b') AND n BETWEEN 1 AND 5"])
 def test_an_ordinary_selector_weighs_nothing_more(text: str) -> None:
     assert compile_selector(text).weight == 1
+
+
+class Shared:
+    """A queue with 0 and 1, which `holder` has, and three selectors, one of which is asked in a turn about what came
+    back: `taker` takes both, and is asked first."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(selections, "SCAN_BYTES", 1)
+        self.rig, self.node, client = world(QueueConfig(name="work"))
+        self.holder, self.taker, *others = (self.rig.client(self.node) for _ in range(4))
+        self.link = self.holder.receiver("work", credit=2)
+        send(self.rig, client, 0, 1)
+        for number, taker in enumerate((self.taker, *others)):
+            terms = Described(Symbol("apache.org:selector-filter:string"), f"n < {2 - 2 * number}")
+            taker.receiver("work", source={"filter": {Symbol("s"): terms}})
+        self.rig.run(1)
+        assert self.holder.bodies() == ["0", "1"] and not self.taker.bodies()
+
+    def give_back_last(self) -> None:
+        last = self.holder.deliveries.pop()
+        last.link.settle(last.delivery_id, last.delivery_id, Released())
+
+    def give_last_back_to_first(self) -> None:
+        """Until the first selector was asked about it and the others were not."""
+        self.give_back_last()
+        found = self.node.queue("work").shared.selections
+        while found._asked_back is None:
+            assert self.rig.move()
+
+
+def test_all_are_asked_anew_about_what_another_took_and_gave_back_before_all_were_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shared = Shared(monkeypatch)
+    shared.give_last_back_to_first()
+    shared.link.grant(1)
+    shared.rig.run(1)
+    assert shared.holder.bodies() == ["0", "1"] and not shared.taker.bodies()
+    shared.give_back_last()
+    shared.rig.run(1)
+    assert shared.taker.bodies() == ["1"]
+
+
+def test_all_are_asked_about_what_came_back_before_a_message_that_not_all_were_asked_about(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shared = Shared(monkeypatch)
+    shared.give_last_back_to_first()
+    shared.holder.accept(Released())
+    shared.rig.run(1)
+    assert sorted(shared.taker.bodies()) == ["0", "1"]

@@ -1,5 +1,8 @@
 """A purge of what was given back: it costs what it looks at, however much waits (docs/management.md)."""
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
 from holdfast.broker import purge
@@ -7,6 +10,7 @@ from holdfast.broker.cursors import holdings
 from holdfast.broker.entries.work import RETIRES_MAX, Work
 from holdfast.broker.purge import leave_some
 from holdfast.broker.queue import RECLAIM_COUNT, Queue
+from holdfast.endpoints.background_jobs import AskedPurge, Purge
 from holdfast.engine.port import Batch
 from holdfast.settings.queues import QueueConfig
 from holdfast.storage.memory import MemoryStore
@@ -133,6 +137,52 @@ def test_two_purges_at_once_count_each_message_once() -> None:
     node.core.jobs.purge(node.queue("work"), lambda gone: told.append(("second", gone)))
     rig.run(1)
     assert told == [("first", 6), ("second", 0)] and node.queue("work").messages == 0
+
+
+def purge_of_two() -> Purge:
+    """The first is for what lies below 7, the second for what lies below 9."""
+    return Purge(0, 9, 0, [AskedPurge(7, lambda gone: None), AskedPurge(9, lambda gone: None)])
+
+
+def test_a_message_that_came_between_two_purges_counts_for_the_second() -> None:
+    found = purge_of_two()
+    found.count([(5, b""), (7, b""), (8, b"")])
+    found.count([])
+    assert [asked.gone for asked in found.asked] == [1, 2]
+
+
+def test_what_came_back_to_a_full_disk_counts_for_the_first_purges_first() -> None:
+    found = purge_of_two()
+    found.count([(number, b"") for number in range(4, 9)])
+    found.count_at_most(4)
+    assert [asked.gone for asked in found.asked] == [3, 1]
+
+
+def test_who_asked_for_a_purge_is_told_though_the_queue_is_deleted_meanwhile() -> None:
+    rig, node, client = world()
+    fill(rig, client, 6)
+    assert node.core is not None
+    told = list[int]()
+    node.core.jobs.purge(node.queue("work"), told.append)
+    node.core.jobs.forget(node.queue("work"))
+    assert told == [0] and not node.core.jobs.purges
+
+
+def test_a_purge_of_messages_in_transit_ends_once_they_have_left_the_disk() -> None:
+    """What a full disk keeps has not left; what others took before is none of its."""
+    rig, node, client = world()
+    assert node.core is not None
+    purge_of_all = Purge(9, 9, 3, [AskedPurge(9, lambda gone: None, 4)])
+    queue: Any = SimpleNamespace(tombstones=5)
+    node.hold_commits = True
+    link = client.sender("work")
+    rig.settle()
+    client.send(link, "1")
+    rig.settle()
+    assert node.pending is not None and node.core.jobs._waits(queue, purge_of_all)
+    node.hold_commits = False
+    rig.settle()
+    assert not node.core.jobs._waits(queue, purge_of_all) and purge_of_all.asked[0].gone == 2
 
 
 @pytest.mark.parametrize("verb", ["PURGE", "DELETE"])

@@ -256,6 +256,13 @@ def test_what_a_reload_says_of_queues_is_what_becomes_of_them() -> None:
     assert lines(node)[-1] == "nothing has changed"
 
 
+def test_the_command_for_a_queue_that_stays_names_its_virtual_host() -> None:
+    old = QueueConfig(name="old", vhost="acme")
+    node = Rig().node("hub", vhosts=(VhostConfig(name="acme"),), queues=(old,))
+    assert read(node, queues=()).accepted
+    assert lines(node)[-1].endswith("removed, the queue stays (holdfast queue delete old --vhost acme)")
+
+
 def test_a_bound_that_is_lifted_gives_waiting_producers_their_credit() -> None:
     node = Rig().node("hub", queues=(QueueConfig(name="work", messages_max=1),))
     client = node.rig.client(node)
@@ -592,3 +599,13 @@ def test_each_field_of_a_node_is_taken_up_or_told() -> None:
 def test_what_is_told_is_bounded() -> None:
     assert bounded(map(str, range(TOLD_MAX))) == tuple(map(str, range(TOLD_MAX)))
     assert bounded([*map(str, range(TOLD_MAX + 2)), "1"])[TOLD_MAX:] == ("2 more",)
+
+
+def test_routes_wait_for_a_restart_where_routing_is_used() -> None:
+    """Those beside routing are asked for at the start; without it they are applied."""
+    before = NodeConfig(name="hub", neighbours=(NeighbourConfig(name="jfk"),), forwarding=(("ord", "jfk"),))
+    after = replace(before, forwarding=(("bos", "jfk"),))
+    routed = compare(before, after, routed={"jfk"})
+    assert routed.restart == ("[[route]]",) and routed.config.forwarding == before.forwarding
+    free = compare(before, after)
+    assert free.restart == () and free.config.forwarding == after.forwarding

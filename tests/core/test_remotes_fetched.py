@@ -178,6 +178,16 @@ def test_messages_that_came_settled_are_counted_once_they_are_taken() -> None:
     assert only(node)["messages_in"] == 5
 
 
+def test_a_message_that_came_settled_and_is_refused_at_once_does_not_count() -> None:
+    """The queue refuses what it has no room for, and lets nothing wait."""
+    broker = offering("1", "2")
+    broker.settles = True
+    full = QueueConfig(name="full", messages_max=1, when_full="refuse")
+    rig, node, _, _ = world(fetches("full"), broker, queues=(full,))
+    rig.run(1)
+    assert node.bodies("full") == ["1"] and not broker.offers["theirs"] and only(node)["messages_in"] == 1
+
+
 @pytest.mark.parametrize("how", ["the link is detached", "the connection is lost", "removed", "drained", "stopped"])
 def test_settled_messages_that_wait_for_room_are_not_lost_without_a_word(how: str) -> None:
     """The remote was asked for unsettled ones, and does not send these again."""

@@ -12,7 +12,7 @@ from holdfast.amqp.wire.performatives import Accepted, Error
 from holdfast.amqp.wire.types import Symbol
 from holdfast.endpoints.remotes.kept_link import ANSWER_S, WAIT_S
 from holdfast.endpoints.remotes.link_slots import LOOK_S, LinkSlots
-from holdfast.endpoints.remotes.refused import AGAIN_S
+from holdfast.endpoints.remotes.refused import AGAIN_S, RefusedLinks
 from holdfast.settings.queues import QueueConfig
 from holdfast.settings.remotes import Fetch, RemoteConfig
 from holdfast_lab.base.plain_broker import PlainBroker, PlainConnection
@@ -94,6 +94,36 @@ def test_each_link_that_waits_is_looked_at_once_where_many_slots_come() -> None:
     assert not slots.waiting and len(links) == len(looks) == 1_000
 
 
+def test_no_further_link_is_tried_before_the_remote_has_answered_all_that_it_takes() -> None:
+    class Wanting:
+        """A link with something to send."""
+
+        wants = True
+        serving: object = None
+        detach_sent = is_idle = False
+        turn_since = 0.0
+
+    links: Any = [Wanting() for _ in range(3)]
+    links[0].serving = object()
+    settings = SimpleNamespace(handle_max=9)
+    session = SimpleNamespace(
+        usable=True, remote_channel=0, links=dict(enumerate(links[:2])), handle_max_out=9,
+        connection=SimpleNamespace(settings=settings),
+    )  # fmt: skip
+    peer: Any = SimpleNamespace(amqp=SimpleNamespace(sessions=[session], usable=True, session_count=1, channels=1))
+    clock: Any = SimpleNamespace(now=0.0)
+    slots = LinkSlots(clock, lambda link, peer, session: None)
+    slots.begin(peer)
+    slots.holders.update(dict.fromkeys(links[:2]))
+    slots.refused_links.links_max = 2
+    slots.ask(links[2])
+    slots.tick(LOOK_S)
+    assert slots.refused_links.links_max == 2
+    links[1].serving = object()
+    slots.tick(2 * LOOK_S)
+    assert slots.refused_links.links_max == 3
+
+
 def test_a_link_leaves_once_what_a_remote_accepted_that_settles_second_is_settled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -151,6 +181,38 @@ def test_a_remote_that_ends_the_connection_for_a_further_session_gets_its_messag
     assert {*bodies(broker.came["a"])} == {*map(str, range(1, 42))}
     assert bodies(broker.came["b"]) == bodies(broker.came["c"]) == ["1"]
     assert only(node)["lost"] <= 4, "tried again rarely"
+
+
+def test_a_further_session_that_the_remote_does_not_answer_is_told_as_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig, node, client, broker = few(1, 2)
+    send_begin = Connection._send_begin
+
+    def never(self: Any, session: Any, remote_channel: int | None) -> None:
+        if self.settings.container_id != broker.name or not session.channel:
+            send_begin(self, session, remote_channel)
+
+    monkeypatch.setattr(Connection, "_send_begin", never)
+    for address in "ab":
+        fill(rig, client, 1, f"{address}@mq")
+    rig.run(ANSWER_S + CHANGE_S)
+    fill(rig, client, 1, "c@mq")
+    (line,) = only(node)["waiting"]
+    assert line.startswith("c@mq: it waits for its turn") and "the remote has refused further sessions" in line
+    assert only(node)["lost"] == 0
+
+
+def test_sessions_of_a_connection_that_is_lost_are_begun_again_at_once() -> None:
+    """The remote has refused none of them."""
+    rig, node, client, _ = few(1, 3)
+    for address in "abc":
+        fill(rig, client, 1, f"{address}@mq")
+    rig.run(2 * ANSWER_S)
+    rig.plain["mq"].cut()
+    rig.run(CHANGE_S)
+    for address in "abc":
+        fill(rig, rig.client(node), 1, f"{address}@mq", first=2)
+    rig.run(LOOK_S)
+    assert only(node)["lost"] == 1 and len(rig.plain["mq"].connection.links) == 3
 
 
 # ------------------------------------------------------------------------------------------------ refused links
@@ -222,6 +284,24 @@ def test_more_links_are_attached_again_once_the_remote_takes_them(monkeypatch: p
     assert len(rig.plain["mq"].connection.links) == 6 and only(node)["waiting"] == []
 
 
+def test_many_links_that_are_refused_at_once_are_one_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More are tried as soon as after a single one."""
+    broker = TakesLinks(monkeypatch, 6)
+    rig, node, client, _ = few(100, 1)
+    for address in "abcdef":
+        fill(rig, client, 1, f"{address}@mq")
+    broker.takes = 2
+    rig.plain["mq"].cut()
+    rig.run(CHANGE_S)
+    assert len(broker.refused) >= 4
+    broker.takes = 6
+    for number in range(int((AGAIN_S[0] + CHANGE_S) / LOOK_S)):
+        for address in "abcdef":
+            fill(rig, rig.client(node), 1, f"{address}@mq", first=2 + number)
+        rig.run(LOOK_S)
+    assert len(rig.plain["mq"].connection.links) == 6 and only(node)["waiting"] == []
+
+
 @pytest.mark.parametrize("others", [1, 4])
 def test_an_address_that_is_refused_for_a_limit_of_its_own_takes_no_slots_away(
     others: int, monkeypatch: pytest.MonkeyPatch
@@ -268,6 +348,71 @@ def test_a_remote_that_ends_more_than_the_links_that_are_too_many_gets_its_messa
     assert lost <= 6 and only(node)["lost"] - lost <= 6
 
 
+def test_a_link_that_is_refused_again_beside_as_many_is_one_too_many() -> None:
+    """It is the one more that was tried."""
+    known = RefusedLinks()
+    assert known.refused("last", 2, 0.0) and known.links_max == 2
+    known.try_more(2, AGAIN_S[0])
+    assert known.links_max == 3
+    assert known.refused("last", 2, AGAIN_S[0]) and known.links_max == 2
+
+
+def test_a_link_that_is_refused_beside_fewer_too_leaves_what_was_known_before() -> None:
+    known = RefusedLinks()
+    assert known.refused("other", 4, 0.0)
+    assert known.refused("own", 3, 0.0) and known.links_max == 3
+    assert not known.refused("own", 2, 0.0) and known.links_max == 4
+
+
+def test_a_link_that_was_refused_before_the_remote_ended_the_connection_may_be_one_too_many() -> None:
+    """What it takes has become less since."""
+    known = RefusedLinks()
+    assert known.refused("last", 8, 0.0)
+    known.connection_ended(9, 0.0)
+    assert known.links_max == 4
+    assert known.refused("last", 3, 0.0) and known.links_max == 3
+
+
+def test_a_link_that_is_refused_beside_fewer_is_known_by_its_first_refusal() -> None:
+    """Another was refused beside as many meanwhile."""
+    known = RefusedLinks()
+    assert known.refused("own", 2, 0.0)
+    known.try_more(2, AGAIN_S[0])
+    assert known.refused("other", 2, AGAIN_S[0]) and known.links_max == 2
+    assert not known.refused("own", 1, AGAIN_S[0]) and known.links_max is None
+
+
+def test_once_the_remote_has_taken_one_more_link_the_next_refusal_is_as_the_first() -> None:
+    known = RefusedLinks()
+    first = AGAIN_S[0]
+    assert known.refused("a", 2, 0.0)
+    known.try_more(2, first)
+    known.try_more(3, first)
+    assert known.links_max == 4, "one was taken, and one more is tried"
+    assert known.refused("b", 3, first) and known.links_max == 3
+    known.try_more(3, 2 * first - 1)
+    assert known.links_max == 3
+    known.try_more(3, 2 * first)
+    assert known.links_max == 4
+
+
+def test_a_connection_that_ends_with_a_single_link_bounds_none() -> None:
+    """There is nothing less to ask for."""
+    known = RefusedLinks()
+    known.connection_ended(1, 0.0)
+    assert known.links_max is None
+
+
+def test_a_remote_that_ends_connections_is_asked_for_fewer_links_each_time() -> None:
+    """Though more want one, some of which rest."""
+    known = RefusedLinks()
+    found = []
+    for _ in range(4):
+        known.connection_ended(9, 0.0)
+        found.append(known.links_max)
+    assert found == [4, 2, 1, 1]
+
+
 def test_a_connection_that_is_closed_because_nothing_came_bounds_no_links() -> None:
     """Proton says resource-limit-exceeded of that, too."""
     rig, node, client, _ = few(100, 1)
@@ -277,6 +422,21 @@ def test_a_connection_that_is_closed_because_nothing_came_bounds_no_links() -> N
     rig.plain["mq"].connection.amqp.close(Error(Symbol(RESOURCE_LIMIT_EXCEEDED), "local-idle-timeout expired"))
     rig.run(CHANGE_S)
     assert only(node)["lost"] == 1 and len(rig.plain["mq"].connection.links) == 4
+
+
+def test_a_session_that_the_remote_ended_says_nothing_of_a_connection_that_is_lost_later() -> None:
+    """It has kept the links of its other session."""
+    rig, node, client, _ = few(2, 2)
+    for address in "abc":
+        fill(rig, client, 1, f"{address}@mq")
+    connection = rig.plain["mq"].connection
+    assert [len(session.links) for session in connection.amqp.sessions] == [2, 1]
+    connection.amqp.sessions[1].end(Error(Symbol(RESOURCE_LIMIT_EXCEEDED), "too many links"))
+    rig.run(2 * LOOK_S)
+    assert len(connection.links) == 2
+    rig.plain["mq"].cut()
+    rig.run(CHANGE_S)
+    assert only(node)["lost"] == 1 and len(rig.plain["mq"].connection.links) == 2
 
 
 # ------------------------------------------------------------------------------------------------ settled messages
@@ -300,6 +460,20 @@ def test_settled_messages_that_wait_for_room_keep_their_link() -> None:
     done(rig.client(node), "PURGE", "queue", "full")
     rig.run(2 * CHANGE_S)
     assert sorted(node.bodies("full")) == ["3", "4"] and node.bodies("free") == ["1"]
+
+
+def test_settled_messages_that_find_room_while_their_link_is_to_leave_are_stored_then() -> None:
+    remote, broker = settling("full", "free")
+    rig, node, client, _ = few(1, 1, remote, broker, queues=(QueueConfig(name="full", messages_max=2),))
+    fill(rig, client, 2, "full")
+    broker.offers["full"].extend(map(payload, "34"))
+    broker.offers["free"].append(payload("1"))
+    rig.plain["mq"].connection.offer()
+    while not leaving(node):
+        rig.run(LOOK_S / 4)
+    done(rig.client(node), "PURGE", "queue", "full")
+    rig.run(LOOK_S)
+    assert "4" in node.bodies("full")
 
 
 def test_an_unsettled_message_keeps_its_link_though_a_settled_one_waits_behind_it() -> None:

@@ -398,3 +398,12 @@ def test_a_consumer_that_is_lost_resumed_and_lost_again_counts_once_and_is_told_
         assert (use(node, "ann")["connections"], use(node, "ann")["unsettled_bytes"]) == (0, held)
     rig.run(61)
     assert not any(row["user"] == "ann" for row in node.core.users.status(""))
+
+
+@pytest.mark.parametrize("what", ["connections", "links"])
+def test_who_is_at_a_bound_is_told_which_one_it_is(what: str) -> None:
+    """The user's own, or the one of all."""
+    for own, key in ((2, f"{what}_max of the [[user]]"), (None, f"user_{what}_max")):
+        config = replace(USERS[1], **{f"{what}_max": own})
+        text = Use("user", "bob", Limits(), config, 0.0, {}).bound_reached_text(2, what)
+        assert text == f"user 'bob' has 2 {what}, the most it may have ({key})"

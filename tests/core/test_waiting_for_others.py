@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from holdfast.amqp.wire.performatives import Header, Modified, Properties
+from holdfast.amqp.wire.performatives import Header, Modified, Properties, Released
 from holdfast.amqp.wire.types import Described, Symbol
 from holdfast.broker.cursors import halting, looking, matches
 from holdfast.broker.cursors.cursor import Cursor
 from holdfast.settings.queues import QueueConfig
 from support.one_node import done, fill, world
 from support.rig import Client, Node, Rig
-from support.selecting import NAME, THIRDS, consume, numbers
+from support.selecting import NAME, OTHERS, THIRDS, consume, numbers
 
 LARGE = 400
 SMALL = 5
@@ -29,13 +29,13 @@ def built(sorts: bool) -> tuple[Rig, Node]:
     return rig, rig.node("hub", queues=(QueueConfig(name="work", priorities=sorts),))
 
 
-def put(rig: Rig, node: Node, bodies: range, size: int, ttl: int | None = None) -> None:
+def put(rig: Rig, node: Node, bodies: range, size: int, ttl: int | None = None, subject: str = "third") -> None:
     client = rig.client(node)
     link = client.sender("work")
     rig.settle()
     for number in bodies:
         header = Header(durable=True, ttl=ttl)
-        client.send(link, f"{number}".ljust(size), properties=Properties(subject="third"), header=header)
+        client.send(link, f"{number}".ljust(size), properties=Properties(subject=subject), header=header)
     rig.settle()
 
 
@@ -191,3 +191,196 @@ def test_a_drain_is_answered_while_the_queue_is_halted(
     link.grant(5, drain=True)
     rig.run(20)
     assert link.credit == 0 and node.turns - turns < 100
+
+
+def test_a_drain_waits_for_what_nobody_else_takes_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not offered yet, because the turn's share is used up."""
+    rig, node = built(False)
+    small, large = rig.client(node), rig.client(node)
+    link = consume(rig, small, THIRDS, max_message_size=TAKES_SMALL)
+    taking = consume(rig, large, THIRDS, credit=0)
+    put(rig, node, range(1), LARGE)
+    assert not small.deliveries
+    with monkeypatch.context() as patch:
+        assert node.core is not None
+        patch.setattr(type(node.core.work), "is_used_up", True)
+        taking.detach(closed=True)
+        for _ in range(5):
+            rig.move()
+        link.grant(1_000, drain=True)
+        for _ in range(5):
+            rig.move()
+        assert link.credit and not link.detached
+    rig.run(1)
+    assert link.detached
+
+
+def test_a_drain_waits_for_what_was_left_to_others_since_the_link_had_nothing_to_get(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is not offered yet, because the turn's share is used up."""
+    rig, node = built(False)
+    small, large = rig.client(node), rig.client(node)
+    consume(rig, small, THIRDS, max_message_size=TAKES_SMALL)
+    taking = consume(rig, large, THIRDS)
+    taking.grant(0, drain=True)
+    rig.settle()
+    assert not taking.credit
+    put(rig, node, range(1), LARGE)
+    with monkeypatch.context() as patch:
+        assert node.core is not None
+        patch.setattr(type(node.core.work), "is_used_up", True)
+        taking.grant(5, drain=True)
+        for _ in range(5):
+            rig.move()
+        assert taking.credit == 5
+    rig.run(1)
+    assert numbers(large) == [0] and not taking.credit
+
+
+@pytest.mark.parametrize("sorts", [False, True])
+def test_what_came_back_does_not_come_before_what_was_forgotten_past_the_bound(
+    sorts: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_bound(monkeypatch, 1)
+    rig, node = built(sorts)
+    small, large = rig.client(node), rig.client(node)
+    consume(rig, small, THIRDS, credit=1, max_message_size=TAKES_SMALL)
+    taking = consume(rig, large, THIRDS, credit=0)
+    put(rig, node, range(3), LARGE)
+    put(rig, node, range(3, 4), SMALL)
+    assert small.accept(Released()) == [f"{3}".ljust(SMALL)]
+    rig.run(1)
+    for _ in range(4):
+        taking.grant(1)
+        rig.run(1)
+    assert numbers(large) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("sorts", [False, True])
+def test_a_drain_waits_for_what_was_forgotten_past_the_bound(sorts: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not scanned again yet, because the turn's share is used up."""
+    with_bound(monkeypatch, 1)
+    rig, node = built(sorts)
+    small, large = rig.client(node), rig.client(node)
+    consume(rig, small, THIRDS, max_message_size=TAKES_SMALL)
+    taking = consume(rig, large, THIRDS, credit=0)
+    put(rig, node, range(2), LARGE)
+    taking.grant(1)
+    rig.settle()
+    assert numbers(large) == [0]
+    with monkeypatch.context() as patch:
+        assert node.core is not None
+        patch.setattr(type(node.core.work), "is_used_up", True)
+        taking.grant(5, drain=True)
+        for _ in range(5):
+            rig.move()
+        assert taking.credit == 5
+    rig.run(1)
+    assert numbers(large) == [0, 1] and not taking.credit
+
+
+def test_what_waits_for_others_makes_room_as_the_lowest_that_it_is() -> None:
+    rig = Rig()
+    full = QueueConfig(name="work", priorities=True, messages_max=2, when_full="drop-oldest")
+    node = rig.node("hub", queues=(full,))
+    small, large = rig.client(node), rig.client(node)
+    consume(rig, small, None, max_message_size=TAKES_SMALL)
+    taking = consume(rig, large, None, credit=0)
+    put(rig, node, range(2), LARGE)
+    put(rig, node, range(2, 3), SMALL)
+    assert numbers(small) == [2] and node.queue("work").dropped_total == 1
+    taking.grant(5)
+    rig.settle()
+    assert numbers(large) == [1]
+
+
+@pytest.mark.parametrize("selector", [None, THIRDS])
+@pytest.mark.parametrize("sorts", [False, True])
+def test_what_waits_for_others_comes_before_many_that_came_later(sorts: bool, selector: str | None) -> None:
+    """Which may be handed out together: it is on disk that they may have been shown."""
+    rig, node = built(sorts)
+    small, large, other = (rig.client(node) for _ in range(3))
+    consume(rig, small, selector, credit=1, max_message_size=TAKES_SMALL)
+    taking = consume(rig, large, selector, credit=0)
+    consume(rig, other, OTHERS)
+    put(rig, node, range(1), LARGE)
+    put(rig, node, range(1, 8), SMALL)
+    put(rig, node, range(8, 9), SMALL, subject="other")
+    assert numbers(small) == [1] and numbers(other) == [8]
+    taking.grant(10)
+    rig.settle()
+    assert numbers(large) == [0, *range(2, 8)]
+
+
+def test_what_was_forgotten_past_the_bound_stays_before_the_place_that_all_have_passed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nothing that waits for others is kept any more, and all behind it is finished."""
+    with_bound(monkeypatch, 1)
+    monkeypatch.setattr(looking, "MOVED_LEAST", 2)
+    rig, node = built(True)
+    small, large = rig.client(node), rig.client(node)
+    consume(rig, small, None, max_message_size=TAKES_SMALL)
+    taking = consume(rig, large, None, credit=0)
+    put(rig, node, range(3), LARGE)
+    taking.grant(1)
+    rig.settle()
+    put(rig, node, range(3, 20), SMALL)
+    small.accept()
+    rig.settle()
+    put(rig, node, range(20, 21), SMALL)
+    taking.grant(2)
+    rig.settle()
+    assert numbers(large) == [0, 1, 2]
+
+
+def test_what_is_scanned_again_and_left_to_others_is_not_ready_too() -> None:
+    """It would be offered again and again to who cannot have it."""
+    rig, node = built(True)
+    small, large = rig.client(node), rig.client(node)
+    consume(rig, small, None, max_message_size=TAKES_SMALL)
+    taking = consume(rig, large, None, credit=0)
+    put(rig, node, range(1), LARGE)
+    (group,) = node.queue("work").shared.sharing
+    level = group.ready.levels[4]
+    assert [*level.for_others] == [1] and level.behind is None
+    level.behind = 1
+    put(rig, node, range(1, 3), SMALL)
+    assert numbers(small) == [1, 2] and not level and level.behind is None
+    taking.grant(1)
+    rig.settle()
+    assert numbers(large) == [0]
+
+
+def test_while_the_queue_is_halted_what_waits_for_others_comes_before_what_came_back_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rig, node = built(True)
+    small, large = rig.client(node), rig.client(node)
+    consume(rig, small, None, credit=1, max_message_size=TAKES_SMALL)
+    taking = consume(rig, large, None, credit=0)
+    put(rig, node, range(1), LARGE)
+    put(rig, node, range(1, 2), SMALL)
+    assert numbers(small) == [1]
+    monkeypatch.setattr(halting, "is_halted", lambda cursor: True)
+    small.accept(Released())
+    rig.settle()
+    taking.grant(2)
+    rig.settle()
+    assert numbers(large) == [0, 1]
+
+
+def test_a_halted_subscription_gets_a_bounded_number_of_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(looking, "FILLING_MAX", 3)
+    rig, node, client = world(QueueConfig(name="work", priorities=True))
+    done(client, "OPEN", "subscription", "s", queue="work", mode="copy")
+    monkeypatch.setattr(halting, "is_halted", lambda cursor: True)
+    monkeypatch.setattr(halting, "outstanding_room", lambda cursor: 0)
+    fill(rig, client, 10, first=0)
+    taker = rig.client(node)
+    consume(rig, taker, None)
+    assert numbers(taker) == [0, 1, 2]
+    taker.accept()
+    rig.settle()
+    assert numbers(taker) == [3, 4, 5]

@@ -6,6 +6,7 @@ from uuid import UUID
 
 import pytest
 
+from holdfast.certificate_validity import fault_of
 from holdfast.custody.arrival import full_queues
 from holdfast.custody.hop.blocked import Blocked
 from holdfast.engine import incidents
@@ -532,6 +533,22 @@ def test_a_node_warns_before_its_own_certificate_expires(days: float, left_days:
     assert warned(node, "tls certificate_file: this node's certificate") == len(told)
     node.handle(CertificateRead())
     assert status(rig, node)["warnings"] == []
+
+
+def test_the_end_of_a_certificate_that_was_to_expire_soon_is_logged_at_once() -> None:
+    rig = Rig()
+    node = rig.node("hub")
+    node.handle(CertificateRead(begins_ms=0, ends_ms=rig.wall_ms + 60_000))
+    rig.run(50)
+    assert warned(node, "tls certificate_file: this node's certificate expires soon") == 1
+    rig.run(50)
+    assert warned(node, "tls certificate_file: this node's certificate has expired") == 1
+
+
+@pytest.mark.parametrize(("now_ms", "said"), [(9, "not valid yet"), (10, ""), (19, ""), (20, "has expired")])
+def test_a_certificate_is_valid_from_its_first_moment_up_to_its_last(now_ms: int, said: str) -> None:
+    fault = fault_of(10, 20, now_ms)
+    assert said in fault and bool(said) == bool(fault)
 
 
 def test_a_node_warns_while_its_own_certificate_is_not_valid_yet() -> None:

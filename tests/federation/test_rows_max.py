@@ -170,3 +170,11 @@ def test_a_fault_in_memory_that_makes_a_set_too_large_is_mended() -> None:
     assert first is not None and first.rows == {EVERYTHING} and first.stamp > held.stamp and first.edges == {"a"}
     last = ask(first)
     assert last is not None and last.rows == set(rows(3))
+
+
+def test_which_rows_make_room_does_not_follow_from_the_order_of_a_set() -> None:
+    """That differs from process to process."""
+    alike = [Row("a.b", predicate, bits) for predicate in (None, "x = 1", "y = 1") for bits in (0, WIDE)]
+    for seed in range(5):
+        shuffled = Random(seed).sample(alike, len(alike))
+        assert sorted(shuffled, key=own_module._order) == alike

@@ -371,6 +371,72 @@ def test_files_that_are_back_as_they_were_are_no_problem(tmp_path: Path) -> None
     (tmp_path / "away").rename(place)
     looked(used)
     assert told.last == told.events[0] and not told.last.problem
+    assert used.look() is None
+    place.rename(tmp_path / "away")
+    looked(used)
+    assert "No such file" in told.last.problem, "told once more"
+
+
+def test_files_that_are_given_in_place_of_others_stay_though_a_look_at_these_ends_later(tmp_path: Path) -> None:
+    """As a reload gives them while the thread reads."""
+    files = copied(shared(), tmp_path, "first")
+    server = Certificates(files, serves=True, dials=False)
+    copied(shared(), tmp_path, "second")
+    made = server.look()
+    assert made is not None
+    other = tmp_path / "other"
+    other.mkdir()
+    server.prepare(copied(shared(), other, "third"), dials=False).use()
+    server.use(made)
+    assert served_name(server) == "third"
+
+
+def test_who_is_connected_is_looked_at_again_once_a_reload_gives_other_files(tmp_path: Path) -> None:
+    """They may be revoked by these."""
+    files = copied(shared(), tmp_path, "first")
+    server = Certificates(files, serves=True, dials=False)
+    looks: list[str] = []
+    server.changed = lambda: looks.append("again")
+    prepared = server.prepare(files, dials=False)
+    assert looks == []
+    prepared.use()
+    assert looks == ["again"]
+
+
+def test_a_file_that_has_become_too_large_has_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = copied(shared(), tmp_path, "first")
+    assert files.key is not None
+    server = Certificates(files, serves=True, dials=False)
+    monkeypatch.setattr(certificates, "FILE_BYTES_MAX", 10)
+    assert not server.have_changed()
+    files.key.write_text("more than ten")
+    assert server.have_changed()
+
+
+def test_a_certificate_whose_dates_cannot_be_read_is_used_nevertheless(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unreadable(certificate: bytes) -> tuple[int, int]:
+        raise ValueError("no date")
+
+    monkeypatch.setattr(certificates, "validity", unreadable)
+    server = Certificates(copied(shared(), tmp_path, "first"), serves=True, dials=False)
+    assert server.own == CertificateRead() and served_name(server) == "first"
+
+
+def test_a_problem_that_a_reload_has_ended_is_told_again(tmp_path: Path) -> None:
+    files = copied(shared(), tmp_path, "first")
+    assert files.certificate is not None
+    server = Certificates(files, serves=True, dials=False)
+    told = Told(server)
+    whole = files.certificate.read_bytes()
+    for _ in range(2):
+        files.certificate.write_text("torn")
+        looked(server)
+        assert "certificate_file" in told.last.problem
+        files.certificate.write_bytes(whole)
+        server.prepare(files, dials=False).use()
+        assert not told.last.problem
 
 
 def test_a_file_that_has_another_mode_is_looked_at(tmp_path: Path) -> None:

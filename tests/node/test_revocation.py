@@ -5,6 +5,7 @@ import os
 import ssl
 import time
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,25 @@ def test_a_certificates_dates_are_read(authority: Authority, tmp_path: Path) -> 
     tbs = b"\x02\x01\x01" + b"\x30\x00" * 2 + dates
     inner = b"\x30" + bytes([len(tbs)]) + tbs
     assert validity(b"\x30" + bytes([len(inner)]) + inner) == (2_524_607_999_000, 2_524_608_000_000)
+
+
+@pytest.mark.parametrize(("year", "meant"), [("49", 2049), ("50", 1950), ("99", 1999), ("00", 2000)])
+def test_years_of_two_digits_are_those_from_1950_on(year: str, meant: int) -> None:
+    begins, ends = f"{year}0101000000Z".encode(), b"20991231235959Z"
+    dates = bytes([0x17, len(begins)]) + begins + bytes([0x18, len(ends)]) + ends
+    tbs = b"\x02\x01\x01" + b"\x30\x00" * 2 + bytes([0x30, len(dates)]) + dates
+    inner = bytes([0x30, len(tbs)]) + tbs
+    first, _ = validity(bytes([0x30, len(inner)]) + inner)
+    assert first == int(datetime(meant, 1, 1, tzinfo=UTC).timestamp()) * 1000
+
+
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_a_certificate_has_two_dates(count: int) -> None:
+    dates = b"\x17\x0d260101000000Z" * count
+    tbs = b"\x02\x01\x01" + b"\x30\x00" * 2 + bytes([0x30, len(dates)]) + dates
+    inner = bytes([0x30, len(tbs)]) + tbs
+    with pytest.raises(ValueError, match="no certificate"):
+        validity(bytes([0x30, len(inner)]) + inner)
 
 
 def test_lists_of_several_authorities_are_read_from_one_file(authority: Authority, tmp_path: Path) -> None:

@@ -70,6 +70,31 @@ async def test_a_password_comes_from_a_pipe(tmp_path: Path) -> None:
     assert "cannot connect: Connection refused" in found.stderr
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+async def test_a_signal_ends_who_is_asked_for_a_password(number: signal.Signals) -> None:
+    """The loop does not run meanwhile."""
+    ours, theirs = os.openpty()
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "holdfast", "status", *AT_ANN,
+        stdin=theirs, stdout=theirs, stderr=asyncio.subprocess.PIPE, start_new_session=True,
+    )  # fmt: skip
+    os.close(theirs)
+    async with killed_at_the_end(process):
+        assert process.stderr is not None
+        await asyncio.wait_for(process.stderr.readuntil(b": "), 20.0)
+        process.send_signal(number)
+        assert await asyncio.wait_for(process.wait(), 20.0) == 128 + number
+    os.close(ours)
+
+
+@pytest.mark.parametrize("length", [6, PASSWORD_BYTES_MAX])
+def test_a_password_is_the_first_line_however_that_ends(tmp_path: Path, length: int) -> None:
+    file, password = tmp_path / "password", "s" * length
+    for end in ("", "\n", "\r\nmore"):
+        file.write_bytes((password + end).encode())
+        assert running._password_in(str(file)) == password
+
+
 async def test_a_file_without_an_end_is_no_password() -> None:
     found = await run_holdfast("status", *AT_ANN, "--password-file", "/dev/zero", limit_s=20.0)
     told = f"/dev/zero has more than {PASSWORD_BYTES_MAX} bytes in its first line; give a file with the password"
