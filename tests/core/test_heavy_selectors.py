@@ -13,6 +13,7 @@ from holdfast.selectors.predicate import compile_selector
 from holdfast.settings.queues import QueueConfig
 from support.one_node import world
 from support.rig import Client, Node, Rig
+from support.selecting import NAME
 
 TERMS = 400
 TERMS_MAX = 40_000
@@ -24,7 +25,7 @@ EACH = 15
 
 def heavy(number: int) -> dict[str, Any]:
     text = "n = 1 OR " * (TERMS - 1) + f"n = {number}"
-    return {"filter": {Symbol("s"): Described(Symbol("apache.org:selector-filter:string"), text)}}
+    return {"filter": {Symbol("s"): Described(NAME, text)}}
 
 
 class Asked:
@@ -115,6 +116,43 @@ def test_a_heavy_selector_whose_matches_wait_for_credit_keeps_no_other_from_a_me
     assert asleep.bodies() == ["2"] * 4
 
 
+@pytest.mark.parametrize(
+    ("text", "count", "size"), [("n > 0", 300, 1), ("n = 0 OR " * (TERMS - 1) + "n > 0", 2, 12_000)]
+)
+def test_a_consumer_gets_what_its_selector_matches_of_a_node_that_keeps_records_of_messages(
+    text: str, count: int, size: int
+) -> None:
+    """Each is handed out singly, and a turn's share is less than all of them."""
+    rig, node, client = world(QueueConfig(name="work"), telemetry_messages=True)
+    link = client.sender("work")
+    rig.settle()
+    for number in range(1, count + 1):
+        client.send(link, str(number), application_properties={"n": number, "filler": "x" * size})
+    rig.run(1)
+    taker = rig.client(node)
+    terms = Described(NAME, text)
+    turns = node.turns
+    taker.receiver("work", credit=count, source={"filter": {Symbol("s"): terms}})
+    rig.run(1)
+    assert taker.bodies() == [str(number) for number in range(1, count + 1)] and node.turns - turns < 10
+
+
+def test_a_match_that_no_run_takes_is_handed_out_though_the_run_has_used_up_the_turns_share(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It needs more frames than the window of its session has, and waits in the session."""
+    monkeypatch.setattr(selections, "SCAN_BYTES", 1)
+    rig, node, client = world(QueueConfig(name="work"))
+    taker = rig.client(node, incoming_window=2, max_frame_size=512)
+    taker.receiver("work", credit=5, source={"filter": {Symbol("s"): Described(NAME, "n = 2")}})
+    link = client.sender("work")
+    rig.settle()
+    for number in (1, 2):
+        client.send(link, str(number).ljust(2_000), application_properties={"n": number})
+    rig.run(1)
+    assert [body.strip() for body in taker.bodies()] == ["2"]
+
+
 LONG = (
     "n = 1 OR " * 400 + "n = 2",
     "1" + "+n" * 2_000 + " = 1",
@@ -144,7 +182,7 @@ class Shared:
         self.link = self.holder.receiver("work", credit=2)
         send(self.rig, client, 0, 1)
         for number, taker in enumerate((self.taker, *others)):
-            terms = Described(Symbol("apache.org:selector-filter:string"), f"n < {2 - 2 * number}")
+            terms = Described(NAME, f"n < {2 - 2 * number}")
             taker.receiver("work", source={"filter": {Symbol("s"): terms}})
         self.rig.run(1)
         assert self.holder.bodies() == ["0", "1"] and not self.taker.bodies()

@@ -104,7 +104,7 @@ class ConsumerLink(Offered):
 
     @property
     def run_bytes_max(self) -> int:
-        return RUN_BYTES_MAX
+        return 0 if self.parts.config.telemetry_messages else RUN_BYTES_MAX
 
     def wants(self) -> int:
         if self._is_used_up:

@@ -31,7 +31,7 @@ class EntryConsumer(Protocol):
 
     @property
     def run_bytes_max(self) -> int:
-        """The longest value that `take_all` accepts."""
+        """The longest value that `take_all` accepts; 0 if it accepts none."""
 
     @property
     def room_bytes(self) -> int:

@@ -165,6 +165,8 @@ class Selections(Matches):
                 at += looked
                 if looked < RUN_LEAST:
                     alone = 1 if before >= RUN_LEAST else RUN_LEAST
+                if not looked:
+                    continue  # alone, even if this run has used up the share: so would the first of the next pump
             else:
                 sequence, value = found[at]
                 at += 1
