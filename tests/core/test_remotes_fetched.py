@@ -9,6 +9,7 @@ from holdfast.amqp.message.message import Message
 from holdfast.amqp.wire.performatives import Rejected, Released
 from holdfast.amqp.wire.types import Symbol
 from holdfast.engine import events
+from holdfast.links.large_receives import LargeReceives
 from holdfast.settings.hosts import UserConfig
 from holdfast.settings.queues import QueueConfig
 from holdfast.settings.remotes import Fetch, RemoteConfig
@@ -16,7 +17,7 @@ from holdfast_lab.base.plain_broker import PlainBroker
 from support.one_node import done, fill
 from support.plain_party import bodies, payload
 from support.remotes import only, world
-from support.rig import Node
+from support.rig import Node, Rig
 
 
 def fetches(target: str, source: str = "theirs") -> RemoteConfig:
@@ -178,14 +179,59 @@ def test_messages_that_came_settled_are_counted_once_they_are_taken() -> None:
     assert only(node)["messages_in"] == 5
 
 
-def test_a_message_that_came_settled_and_is_refused_at_once_does_not_count() -> None:
-    """The queue refuses what it has no room for, and lets nothing wait."""
-    broker = offering("1", "2")
+def refusing(*texts: str) -> tuple[Rig, Node, PlainBroker]:
+    """Messages that are for a queue that has room for one and refuses others; each second one is settled."""
+    broker = offering(*texts)
     broker.settles = True
     full = QueueConfig(name="full", messages_max=1, when_full="refuse")
     rig, node, _, _ = world(fetches("full"), broker, queues=(full,))
     rig.run(1)
-    assert node.bodies("full") == ["1"] and not broker.offers["theirs"] and only(node)["messages_in"] == 1
+    assert node.bodies("full") == ["1"] and not broker.offers["theirs"]
+    return rig, node, broker
+
+
+@pytest.mark.parametrize("size", [1, 3_000_000])
+def test_a_message_that_came_settled_waits_here_though_its_queue_refuses_what_has_no_room(size: int) -> None:
+    """The remote does not send it again. It counts once it is taken."""
+    rig, node, _ = refusing("1", "2".ljust(size))
+    assert only(node)["messages_in"] == 1
+    assert only(node)["waiting"] == ["theirs to full: there is no room here for what it sends"]
+    done(rig.client(node), "PURGE", "queue", "full")
+    rig.run(5)
+    assert node.bodies("full") == ["2".ljust(size)] and only(node)["messages_in"] == 2 and only(node)["waiting"] == []
+
+
+def test_messages_behind_one_that_came_settled_and_found_no_room_are_not_asked_for() -> None:
+    rig, node, broker = refusing("1", "2")
+    broker.offers["theirs"].extend(map(payload, "34"))
+    rig.plain["mq"].connection.offer()
+    rig.settle()
+    assert bodies(broker.offers["theirs"]) == ["3", "4"]
+    rig.plain["mq"].cut()
+    rig.settle()
+    assert lost(node) == ["1; their sender should not settle them"]
+
+
+def test_a_message_that_came_settled_and_is_malformed_is_not_lost_without_a_word() -> None:
+    broker = PlainBroker(offers={"theirs": deque([payload("1"), b"no message"])}, settles=True)
+    rig, node, _, _ = world(fetches("work"), broker)
+    rig.run(1)
+    assert node.bodies("work") == ["1"] and only(node)["messages_in"] == 1
+    (line,) = [line for line in node.logs if "a settled message is lost: " in line]
+    assert line.endswith("; the remote should not settle it")
+
+
+def test_a_large_message_that_came_settled_beside_too_many_others_is_not_lost_without_a_word(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(LargeReceives, "may_begin", lambda self, peer: False)
+    broker = offering("1", "x" * 3_000_000)
+    broker.settles = True
+    rig, node, _, _ = world(fetches("work"), broker)
+    rig.run(0.5)
+    (line,) = [line for line in node.logs if "a settled message is lost: " in line]
+    assert "large messages are under way here" in line and only(node)["messages_in"] == 1
+    assert only(node)["waiting"] == ["theirs to work: there is no room here for what it sends"]
 
 
 @pytest.mark.parametrize("how", ["the link is detached", "the connection is lost", "removed", "drained", "stopped"])

@@ -1,7 +1,8 @@
 """Messages fetched from an address at a remote: a producer whose link the node itself attaches.
 
 Rules of this file: a message is accepted once it is on disk here. What finds no room is released, not rejected: the
-remote keeps it. Settled messages of a remote that was asked for unsettled ones keep their link until they are stored.
+remote keeps it. Settled messages of a remote that was asked for unsettled ones wait here, also where a full queue
+refuses, and keep their link until they are stored.
 """
 
 from typing import Any, Final
@@ -27,6 +28,9 @@ SETTLED: Final = 1
 
 IDLE_S: Final = 5.0
 """A link on which nothing has come for so long is idle."""
+
+NO_ROOM: Final = "there is no room here for what it sends"
+"""Why a link rests."""
 
 
 class RemoteReceiver(ProducerLink):
@@ -65,12 +69,24 @@ class RemoteReceiver(ProducerLink):
         return taken
 
     def _answer(self, delivery: Delivery, outcome: object) -> bool:
+        if delivery.settled and _tries_later(outcome):
+            self._kept.wait(NO_ROOM)
+            return False  # it waits here, because the remote does not send it again
         self._answered = True
         return super()._answer(delivery, outcome)
 
+    def settle_one(self, delivery_id: int, settled: bool, outcome: object) -> None:
+        if settled and isinstance(outcome, Rejected):
+            if _tries_later(outcome):
+                self._kept.wait(NO_ROOM)
+            why = "it is refused" if outcome.error is None else outcome.error.text
+            text = f"a settled message is lost: {why}; the remote should not settle it"
+            self.peer.log("WARNING", f"link {self.link.name}: {text}")
+        super().settle_one(delivery_id, settled, outcome)
+
     def settle(self, deliveries: list[int], outcome: object) -> None:
         if _tries_later(outcome):
-            self._kept.wait("there is no room here for what it sends")
+            self._kept.wait(NO_ROOM)
             outcome = Released()
         elif isinstance(outcome, Accepted):
             self._kept.passed(len(deliveries))
