@@ -112,6 +112,16 @@ def test_links_take_turns_where_the_remote_allows_no_further_session() -> None:
     assert bodies(broker.came["d"]) == ["1", "2", "3"], "those that have nothing to send are passed over"
 
 
+def test_one_link_that_waits_for_the_only_other_one_is_told_as_one() -> None:
+    rig, node, client, _ = few(1, 1)
+    for address in "ab":
+        fill(rig, client, 1, f"{address}@mq")
+    allowed = "the connection allows 1 link (handle-max and channel-max of both sides)"
+    assert only(node)["waiting"] == [f"b@mq: it waits for its turn: {allowed}"]
+    advice = "allow more links or sessions there, or use fewer addresses"
+    assert warned(node) == [f"remote mq: 1 link waits for its turn: {allowed}; {advice}"]
+
+
 def test_all_addresses_that_are_fetched_from_have_their_turns() -> None:
     """Whether anything is there, only the remote knows."""
     names = [f"f{number}" for number in range(5)]

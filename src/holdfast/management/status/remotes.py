@@ -8,6 +8,7 @@ from itertools import chain, islice
 from typing import Any, Final
 
 from holdfast.amqp.wire.types import Ulong
+from holdfast.columns import counted
 from holdfast.endpoints.addresses.remote_queues import split
 from holdfast.endpoints.remotes.remote import UP, Remote
 from holdfast.endpoints.remotes.remotes import Remotes
@@ -61,7 +62,8 @@ class RemoteStatus:
                 text = f"remote {remote.name}: a node of the network has this name, and gets no messages from here"
                 yield Condition(f"remote {remote.name} - node", f"{text}; rename the remote or the node")
             if turns := remote.slots.turns:
-                text = f"remote {remote.name}: {len(turns)} links wait for their turn: {_allowed(remote)}"
+                waits = "1 link waits for its turn" if len(turns) == 1 else f"{len(turns)} links wait for their turn"
+                text = f"remote {remote.name}: {waits}: {_allowed(remote)}"
                 yield Condition(
                     f"remote {remote.name} - turns",
                     f"{text}; allow more links or sessions there, or use fewer addresses",
@@ -91,4 +93,4 @@ def _in_turn(remote: Remote) -> Iterator[str]:
 
 def _allowed(remote: Remote) -> str:
     slots = remote.slots
-    return f"the connection allows {slots.links_max} links ({slots.why})"
+    return f"the connection allows {counted(slots.links_max, 'link')} ({slots.why})"
