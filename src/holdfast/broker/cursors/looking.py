@@ -77,11 +77,6 @@ class Looking(Sharing[Ranked]):
             group.position = min(self._first(), self._cursor.position)
         self._count()
 
-    @property
-    def _is_over(self) -> bool:
-        """Whether this pump has done its share."""
-        return self._left <= 0 or self._bytes_left <= 0
-
     def _follow(self) -> None:
         """Entries that the cursor has passed, for example by a purge, are no longer ready, unless they were requeued.
         If a subscription has another selector, everything is scanned again."""

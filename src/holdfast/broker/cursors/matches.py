@@ -113,7 +113,7 @@ class Matches(Sharing[Selection]):
         """Entries that became free, and match, are hits again."""
         assert self._free is not None
         for sequence in sorted(self._back) if self._back else ():
-            if self._left <= 0 or self._bytes_left <= 0:
+            if self._is_over:
                 return
             value = self._free.value(sequence)
             if value is None:
@@ -154,7 +154,7 @@ class Matches(Sharing[Selection]):
         have; how many. What was forgotten beyond that is scanned again for a consumer that may have some of it."""
         assert self._free is not None
         given = 0
-        while self._left > 0 and self._bytes_left > 0:
+        while not self._is_over:
             wanting = selection.wanting()
             if not wanting:
                 break
@@ -163,16 +163,17 @@ class Matches(Sharing[Selection]):
             if forgotten is not None and (sequence is None or sequence >= forgotten):
                 self._rewind(selection, forgotten)
                 continue
-            if sequence is None or not self._may_have(selection, sequence):
+            if sequence is None:
                 break
             value = self._free.value(sequence)
+            asked = selection.not_yet_asked(wanting, sequence)
+            consumer = None if value is None else self._choose(asked, sequence, value)
+            if consumer is not None and not self._may_have(selection, sequence):
+                break
             self._pay(1, 0 if value is None else len(value))
             if value is None:
                 selection.forget(sequence)
-                continue
-            asked = selection.not_yet_asked(wanting, sequence)
-            consumer = self._choose(asked, sequence, value)
-            if consumer is not None:
+            elif consumer is not None:
                 selection.forget(sequence)
                 self._hand(selection, consumer, sequence, value)
                 given += 1
@@ -197,7 +198,8 @@ class Matches(Sharing[Selection]):
 
     def _keep(self, selection: Selection, sequence: int, value: bytes) -> bool:
         """Keeps the entry, the next that matches and that was not handed out; False if there is no room for it."""
-        if selection.wanting() and self._may_have(selection, sequence):
+        wanting = selection.wanting()
+        if wanting and self._choose(wanting, sequence, value) is None:
             selection.position = sequence + 1
             self._leave_to_others(selection, sequence, value)
         elif self._choose(selection.consumers, sequence, value) is None:

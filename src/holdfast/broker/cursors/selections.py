@@ -7,7 +7,9 @@ entry is free if no consumer holds it and it is not leaving; selections are noti
 """
 
 from bisect import bisect_left
+from collections.abc import Collection
 from heapq import nsmallest
+from itertools import islice
 from operator import itemgetter
 from typing import Final
 
@@ -18,6 +20,7 @@ from holdfast.broker.cursors.runs import RUN_COUNT, RUN_LEAST, RUN_PER_ENTRY, SH
 from holdfast.broker.cursors.selection import FreeEntries, Selection
 from holdfast.broker.cursors.sharing import MATCHES_PER_ENTRY, SCAN_BYTES
 from holdfast.broker.cursors.shown import WATERMARK_AHEAD
+from holdfast.broker.cursors.to_show import MARKS_MAX
 from holdfast.broker.entries import entry, packed
 from holdfast.broker.entries.read_ahead import READ_BYTES, READ_COUNT
 
@@ -78,35 +81,47 @@ class Selections(Matches):
             self._look_at_freed()
             for selection in list(self._by_text.values()):
                 given += self._offer_waiting(selection)
+            begins_scan = not self._is_over
             given += self._scan()
+            is_over = self._is_over
+            if not (begins_scan and is_over):  # after a scan that goes on more may be known
+                self._ask()
         finally:
             self._free.end()
             self._free = None
             self._count()
             work.offered_count += limit - self._left
             work.offered_bytes += SCAN_BYTES - self._bytes_left
-        self._after()
+        self._after(is_over=is_over)
         return given
 
-    def _after(self) -> None:
+    def _after(self, *, is_over: bool) -> None:
         """If the pump ended at its own bounds, it continues in the next turn; otherwise consumers that got nothing
         wait."""
         queue = self._cursor.queue
-        if self._left <= 0 or self._bytes_left <= 0:
+        if is_over:
             queue.touch()
             return
         for selection in self._by_text.values():
             wanting = selection.wanting()
-            first = selection.first_for(wanting)
-            if first is not None and not self._may_have(selection, first):
-                wanted, waiting = selection.wanted(), {first, *selection.hits}
-                if wanted and self._cursor.is_counted:
-                    if selection.shows:
-                        self._cursor.mark_shown(nsmallest(wanted, waiting))
-                elif wanted:
-                    self._cursor.ask_watermark(max(waiting) + max(WATERMARK_AHEAD, wanted))
-            elif first is None and selection.position >= queue.visible:
+            if selection.first_for(wanting) is None and selection.position >= queue.visible:
                 self._looked.update(wanting)
+
+    def _ask(self) -> None:
+        """Requests that it is stored that the next entries are shown."""
+        for selection in self._by_text.values():
+            first = selection.first_for(selection.wanting())
+            if first is not None and not self._may_have(selection, first):
+                others = selection.for_others.from_on(first) if self._cursor.is_counted else ()
+                self._ask_to_show(selection, {first, *selection.hits, *islice(others, MARKS_MAX)})
+
+    def _ask_to_show(self, selection: Selection, sequences: Collection[int]) -> None:
+        """Requests that it is stored that these entries, which match, are shown, as far as the consumers want."""
+        wanted = selection.wanted()
+        if wanted and self._cursor.is_counted:
+            self._mark_shown(selection, nsmallest(wanted, sequences))
+        elif wanted:
+            self._cursor.ask_watermark(max(sequences) + max(WATERMARK_AHEAD, wanted))
 
     def _scan(self) -> int:
         """Scans entries for the selections that want more, from the lowest position on; each entry once for all
@@ -114,7 +129,7 @@ class Selections(Matches):
         cursor = self._cursor
         queue = cursor.queue
         given = 0
-        while self._left > 0 and self._bytes_left > 0:
+        while not self._is_over:
             hungry = [selection for selection in self._by_text.values() if self._is_hungry(selection)]
             if not hungry:
                 break
@@ -171,11 +186,11 @@ class Selections(Matches):
                 alone = max(0, alone - 1)
                 handed = self._look_at(sequence, value, here)
                 if handed is None:
-                    if self._left <= 0 or self._bytes_left <= 0:
+                    if self._is_over:
                         break
                     continue
                 given += handed
-            if self._left <= 0 or self._bytes_left <= 0 or not any(self._is_hungry(selection) for selection in here):
+            if self._is_over or not any(self._is_hungry(selection) for selection in here):
                 break
         return given
 
