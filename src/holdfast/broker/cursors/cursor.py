@@ -226,6 +226,8 @@ class Cursor(Holdings):
             given, ran = self._hand_out(consumers, limit, aside)
             if aside:
                 self.exclusions.set_aside(aside)
+                if self.counts and self.selections is not None:
+                    self.queue.touch()  # with these aside the cursor may be halted no more
         except Exception:
             self.keep(*aside)
             raise

@@ -24,6 +24,9 @@ from holdfast.broker.cursors.to_show import MARKS_MAX
 from holdfast.broker.entries import entry, packed
 from holdfast.broker.entries.read_ahead import READ_BYTES, READ_COUNT
 
+PASSED_PER_ENTRY: Final = 64
+"""Entries that are only found to be acquired, or gone, that take about as long as one that is handed out."""
+
 BEYOND_MAX: Final = 256
 """Hits beyond the stored watermark after which a selection waits for a new one."""
 
@@ -68,7 +71,14 @@ class Selections(Matches):
         cursor = self._cursor
         if selection.position >= cursor.queue.visible or len(selection.hits) >= self.hits_max:
             return False
-        return not halting.is_halted(cursor) and (watermarks or self._may_have(selection, selection.position))
+        if not halting.is_halted(cursor):
+            return watermarks or self._may_have(selection, selection.position)
+        if not halting.has_room_for_more(cursor):
+            return False
+        first = max(selection.position, selection.again.next_for(selection.wanting()))
+        known = self._came_back.all(cursor.counts)
+        at = bisect_left(known, first)
+        return at < len(known) and (watermarks or self._may_have(selection, known[at]))
 
     # ------------------------------------------------------------------------------------------------ offered
 
@@ -136,6 +146,7 @@ class Selections(Matches):
             if halting.is_halted(cursor):
                 for account in halting.short_of(cursor):
                     queue.work.halted.setdefault(account, {})[queue] = None
+                given += self._offer_what_came_back(hungry)
                 break
             first = min(selection.position for selection in hungry)
             first = first if first >= cursor.position else min(self._next_waiting(first), cursor.position)
@@ -165,6 +176,58 @@ class Selections(Matches):
                     else looked
                 )
         return given
+
+    def _offer_what_came_back(self, hungry: list[Selection]) -> int:
+        """While the cursor is halted: hands out entries that were shown before and that lie ahead of these selections,
+        in turn; how many."""
+        given = 0
+        while not self._is_over and halting.has_room_for_more(self._cursor):
+            handed = sum([self._offer_one_that_came_back(selection) for selection in hungry])
+            if not handed:
+                break
+            given += handed
+        return given
+
+    def _offer_one_that_came_back(self, selection: Selection) -> int:
+        """Hands the selection the next of them; how many."""
+        assert self._free is not None
+        cursor, again = self._cursor, selection.again
+        if not self._is_hungry(selection):
+            return 0
+        wanting = selection.wanting()
+        known = self._came_back.all(cursor.counts)
+        at = passed = bisect_left(known, max(selection.position, again.begin(wanting)))
+        while at < len(known) and not self._is_over:
+            sequence = known[at]
+            at += 1
+            if sequence not in cursor.counts or not self._free.is_free(sequence):
+                if at - passed >= PASSED_PER_ENTRY:
+                    self._pay(1, 0)
+                    passed = at
+                again.was_asked(sequence)
+                continue
+            value = self._free.value(sequence)
+            self._pay(1, 0 if value is None else len(value) * selection.selector.weight)
+            if value is not None and selection.selector.matches(value):
+                consumer = self._choose(wanting, sequence, value)
+                if consumer is None:
+                    again.leave_to_others(sequence, wanting)
+                elif not self._may_have(selection, sequence):
+                    self._ask_to_show(selection, self._matching(selection, known[at - 1 : at - 1 + MARKS_MAX]))
+                    return 0
+                else:
+                    again.was_asked(sequence)
+                    self._hand(selection, consumer, sequence, value)
+                    return 1
+            again.was_asked(sequence)
+        return 0
+
+    def _matching(self, selection: Selection, sequences: list[int]) -> list[int]:
+        """Those of these entries that came back, are free and match."""
+        assert self._free is not None
+        counts, free, matches = self._cursor.counts, self._free, selection.selector.matches
+        found = [(sequence, free.value(sequence)) for sequence in sequences if sequence in counts]
+        return [sequence for sequence, value in found if value is not None and matches(value)]
 
     def _look_at_all(self, found: list[tuple[int, bytes]], here: list[Selection]) -> int:
         """Looks at these as far as the pump goes, or until no selection of `here` is hungry; how many were handed
