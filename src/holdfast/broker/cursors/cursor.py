@@ -175,6 +175,12 @@ class Cursor(Holdings):
         """Bytes that are counted for the index of ready entries."""
         return 0 if self.selections is None else self.selections.counted_ready
 
+    def asked_up_to(self, consumer: EntryConsumer) -> int:
+        """One past the last entry about which it was asked, or its group: it may be handed what lies behind."""
+        if self.selections is not None and consumer in self.selections:
+            return self.selections.asked_up_to(consumer)
+        return self.position
+
     def shown_next(self) -> int:
         """One past the highest sequence that consumers may be shown next."""
         unfiltered = self.position + self.wanted() if self.unfiltered else 0
@@ -234,6 +240,8 @@ class Cursor(Holdings):
         count = given - ran - (-ran // RUN_PER_ENTRY) + len(aside) + self.passed
         if count >= limit:
             queue.touch()
+            if not given:
+                queue.work.cut_short.add(self)
         queue.count_out(given)
         queue.work.offered_count += count
         queue.work.offered_bytes += self.passed_bytes

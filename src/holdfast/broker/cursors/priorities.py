@@ -190,6 +190,7 @@ class Priorities(Looking):
         cursor, queue = self._cursor, self._cursor.queue
         if is_over or self._back:
             queue.touch()
+            queue.work.cut_short.add(cursor)
             return
         if halting.is_halted(cursor):
             for account in halting.short_of(cursor):

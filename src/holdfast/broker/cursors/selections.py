@@ -111,6 +111,7 @@ class Selections(Matches):
         queue = self._cursor.queue
         if is_over:
             queue.touch()
+            queue.work.cut_short.add(self._cursor)
             return
         for selection in self._by_text.values():
             wanting = selection.wanting()

@@ -140,6 +140,10 @@ class Sharing(ABC, Generic[GroupT]):
         """Whether a pump may hand `consumer` anything, now or, with `watermarks`, once one is stored. False is
         certain."""
 
+    def asked_up_to(self, consumer: EntryConsumer) -> int:
+        """One past the last entry about which it is known whether the consumer's group may have it."""
+        return self._of[consumer].position
+
     @abstractmethod
     def passed_over(self, group: GroupT, free: dict[int, bytes]) -> list[int]:
         """Free entries that match and that no group knows, for the invariants: there must be none."""
