@@ -207,6 +207,94 @@ def test_what_a_selector_passes_over_was_not_shown() -> None:
     assert dead(rig, node) == [("15", "work", 2)]
 
 
+KINDS = pytest.mark.parametrize(
+    ("options", "sorts"),
+    [({}, False), (selecting("TRUE"), False), ({}, True), (selecting("TRUE"), True)],
+    ids=["all", "selected", "sorted", "sorted and selected"],
+)
+
+
+def put(rig: Rig, client: Client, *bodies: str) -> None:
+    link = client.sender("work")
+    rig.settle()
+    for number, body in enumerate(bodies):
+        client.send(link, body)
+        if number % 100 == 99:
+            rig.settle()
+    rig.settle()
+
+
+@KINDS
+@pytest.mark.parametrize("live", [False, True], ids=["waiting", "live"])
+def test_what_the_one_with_credit_cannot_have_was_not_shown(options: dict[str, Any], sorts: bool, live: bool) -> None:
+    """It is too large for it, and for another one that takes it and has no credit."""
+    rig, node, client = limited(2, priorities=sorts)
+    sizes = [1_000, 1_000, 1, 1_000, 1, 1_000]
+    if not live:
+        put(rig, client, *(str(number).ljust(size) for number, size in enumerate(sizes)))
+    for kills in range(3):
+        consumer(rig, node, credit=0, **options)
+        small = consumer(rig, node, credit=10, max_message_size=600, **options)
+        if live and not kills:
+            put(rig, rig.client(node), *(str(number).ljust(size) for number, size in enumerate(sizes)))
+        assert small.bodies() == (["2", "4"] if kills < 2 else [])
+        kill(rig, node)
+    taker = consumer(rig, node, credit=10, **options)
+    assert [body.strip() for body in taker.bodies()] == ["0", "1", "3", "5"] and not any(counts(taker))
+    assert sorted(dead(rig, node)) == [("2", "work", 2), ("4", "work", 2)]
+
+
+@KINDS
+@pytest.mark.parametrize("leaves", [False, True])
+def test_what_was_left_to_another_is_marked_together_as_it_gets_credit(
+    options: dict[str, Any], sorts: bool, leaves: bool
+) -> None:
+    """Not one with each commit; and no more than it has credit for."""
+    rig, node, client = limited(4, priorities=sorts)
+    put(rig, client, *(f"{number:03}".ljust(1_000) for number in range(200)))
+    large = rig.client(node)
+    link = large.receiver("work", credit=0, **options)
+    small = consumer(rig, node, credit=10, max_message_size=600, **options)
+    put(rig, client, "small")
+    assert small.bodies() == ["small"]
+    if leaves:
+        small.close_transport()
+        rig.run(1)
+    commits = core_of(node).turns.number
+    link.grant(150)
+    rig.run(1)
+    assert len(large.deliveries) == 150 and core_of(node).turns.number - commits < 10
+    assert [body[:3] for body in large.bodies() if body[0] != "s"] == names(150 - ("small" in large.bodies()))
+    kill(rig, node)
+    taker = consumer(rig, node, credit=1_000, **options)
+    shown = [body for body, count in zip(taker.bodies(), counts(taker), strict=True) if count]
+    assert len(taker.deliveries) == 201 and len(shown) == 151
+
+
+def names(count: int) -> list[str]:
+    return [f"{number:03}" for number in range(count)]
+
+
+@KINDS
+def test_what_is_undeliverable_on_the_link_of_the_one_with_credit_was_not_shown(
+    options: dict[str, Any], sorts: bool
+) -> None:
+    rig, node, client = limited(3, priorities=sorts)
+    fill(rig, client, 10)
+    one = consumer(rig, node, credit=10, **options)
+    consumer(rig, node, credit=0, **options)
+    one.accept(Modified(undeliverable_here=True))
+    rig.settle()
+    one.deliveries.clear()
+    assert one.bodies() == []
+    kill(rig, node)
+    assert counts(consumer(rig, node, credit=10, **options)) == [1] * 10, "they were shown once"
+    kill(rig, node)
+    fill(rig, rig.client(node), 3, first=11)
+    taker = consumer(rig, node, credit=20, **options)
+    assert counts(taker) == [2] * 10 + [0] * 3
+
+
 def test_each_subscription_counts_for_itself() -> None:
     rig, node, client = limited(2)
     for name in ("one", "two"):

@@ -8,10 +8,12 @@ from holdfast.amqp.wire.performatives import Accepted, Released, Source, Target
 from holdfast.amqp.wire.types import Symbol
 from holdfast.broker.cursors import halting
 from holdfast.engine import events
+from support import selecting
 from support.hops import names
 from support.memory import check_accounts
 from support.one_node import fill, world
 from support.rig import Client, Node, Rig
+from support.selecting import THIRDS, consume, numbers
 
 COUNT = 2 * halting.GIVEN_BACK_MIN
 
@@ -64,6 +66,63 @@ def test_what_an_earlier_life_gave_back_halts_nothing_that_lies_ahead() -> None:
     assert all(message.header is None or not message.header.first_acquirer for message in consumer.messages())
     assert account.held == 0 and not shared.counts
     check_accounts(core)
+
+
+def without_memory(node: Node) -> None:
+    """None for what is given back, nor for what waits for consumers."""
+    withheld = core_of(node).memory.withheld
+    withheld.given_back.held_max = withheld.aside.held_max = 0
+
+
+@pytest.mark.parametrize("held", ["TRUE", THIRDS])
+def test_who_has_a_selector_gets_all_that_came_back_while_nothing_new_is_offered(held: str) -> None:
+    """It settles nothing before it has all. What nobody was shown lies between."""
+    rig, node, _ = world()
+    selecting.fill(rig, node, 10 * COUNT)
+    shown = selecting.thirds(10 * COUNT) if held == THIRDS else [*range(10 * COUNT)]
+    greedy, consumer = rig.client(node), rig.client(node)
+    consume(rig, greedy, held, credit=10 * COUNT)
+    assert numbers(greedy) == shown
+    without_memory(node)
+    greedy.close_transport()
+    rig.run(1)
+    link = consume(rig, consumer, "TRUE", credit=20 * COUNT)
+    rig.run(1)
+    assert node.queue("work").shared.halted and link.credit == 20 * COUNT - len(consumer.deliveries)
+    found = numbers(consumer)
+    assert not set(shown).difference(found) and len(found) < len(shown) + halting.GIVEN_BACK_MIN * 3
+    turns = node.turns
+    link.grant(link.credit, drain=True)
+    rig.run(1)
+    assert link.credit == 0 and node.turns - turns < 100, "a drain is answered"
+    while consumer.deliveries:
+        consumer.accept(count=100)
+        link.grant(20 * COUNT)
+        rig.run(1)
+    assert node.queue("work").messages == 0
+
+
+def test_what_came_back_and_one_consumer_cannot_have_is_another_s_while_nothing_new_is_offered() -> None:
+    rig, node, _ = world()
+    for first in range(0, 6 * COUNT, COUNT):
+        selecting.fill(rig, node, COUNT, first=first, size=1_000 if first % (2 * COUNT) else 1)
+    greedy, small, large = (rig.client(node) for _ in range(3))
+    consume(rig, greedy, "TRUE", credit=6 * COUNT)
+    assert len(numbers(greedy)) == 6 * COUNT
+    without_memory(node)
+    greedy.close_transport()
+    rig.run(1)
+    taking = consume(rig, large, "TRUE", credit=0)
+    consume(rig, small, "TRUE", credit=10 * COUNT, max_message_size=600)
+    rig.run(1)
+    assert len(numbers(small)) == 3 * COUNT and node.queue("work").shared.halted
+    for _ in range(2):
+        taking.grant(COUNT)
+        rig.run(1)
+    assert len(numbers(large)) == 2 * COUNT
+    small.accept(Released(), count=COUNT)
+    rig.run(1)
+    assert len(numbers(small)) == 3 * COUNT and len(numbers(large)) == 2 * COUNT
 
 
 @pytest.mark.parametrize("ranges_are_full", [False, True])

@@ -7,15 +7,16 @@ import pytest
 
 from holdfast.amqp.wire.types import Described, Symbol
 from holdfast.broker.cursors.selections import Selections
+from holdfast.core import offering
 from support.one_node import world
 from support.rig import Client, Node, Rig
 
 COUNT = 1_000
 
 
-def filled() -> tuple[Rig, Node]:
+def filled(**fields: Any) -> tuple[Rig, Node]:
     """Messages that are numbered, of which the last digits are a property."""
-    rig, node, client = world()
+    rig, node, client = world(**fields)
     link = client.sender("work")
     rig.settle()
     for number in range(COUNT):
@@ -61,3 +62,13 @@ def test_a_run_goes_past_what_is_beyond_the_watermark_and_does_not_match(monkeyp
     rig.run(1)
     assert client.bodies() == [str(number) for number in range(50, COUNT, 100)]
     assert len(alone) < COUNT // 10, len(alone)
+
+
+@pytest.mark.parametrize("limit", [1, offering.PUMP_LIMIT])
+def test_what_a_link_does_not_take_as_a_run_comes_one_by_one(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With records of each message no link does, and a run may be all that one pump looks at."""
+    monkeypatch.setattr(offering, "PUMP_LIMIT", limit)
+    rig, node = filled(telemetry_messages=True)
+    client = consumer(rig, node, "TRUE")
+    rig.run(1)
+    assert client.bodies() == [str(number) for number in range(COUNT)]

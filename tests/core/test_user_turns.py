@@ -5,8 +5,11 @@ from typing import Any, cast
 import pytest
 
 from holdfast.amqp.connection import Receiver
-from holdfast.amqp.wire.performatives import Accepted, Modified, Rejected, Released
-from holdfast.broker.cursors import priorities, runs, selections
+from holdfast.amqp.wire.performatives import Accepted, Modified, Properties, Rejected, Released
+from holdfast.amqp.wire.types import Symbol
+from holdfast.broker.cursors import looking, priorities, runs, selections
+from holdfast.broker.entries.work import Work
+from holdfast.core import offering
 from holdfast.peers.use import Use
 from holdfast.settings.hosts import UserConfig
 from holdfast.settings.limits import Limits
@@ -212,6 +215,55 @@ def test_who_is_not_reached_in_a_turn_of_the_node_keeps_its_turn(rig: Rig, monke
     assert len([body for body in came(client) if len(body) == 1]) == 3
 
 
+def test_who_is_not_reached_within_its_queue_keeps_its_turn(rig: Rig) -> None:
+    """Other readers of the queue use up what the node hands out in a turn of its loop."""
+    node = hub(rig)
+    client, taker = rig.client(node), rig.client(node)
+    source = {"durable": 2, "expiry_policy": Symbol("never"), "distribution_mode": Symbol("copy")}
+    subscription = client.receiver("work", credit=0, name="one", source=source)
+    presettled = taker.receiver("work", credit=0, snd_settle_mode=1)
+    rig.settle()
+    put(rig, node, "work", *[str(number) for number in range(60)], size=1)
+    holder, _ = greedy(rig, node)
+    subscription.grant(5)
+    rig.settle()
+    assert node.core is not None
+    node.core.memory.offered_count_max = 2
+    rounds = 0
+    while len(client.deliveries) < 5 and rounds < 20:
+        rounds += 1
+        presettled.grant(4)
+        holder.accept(count=1)
+        rig.settle()
+    assert len(client.deliveries) == 5 and rounds < 10
+
+
+@pytest.mark.parametrize("priorities", [False, True])
+def test_nobody_else_has_a_turn_before_all_was_looked_through_for_whose_turn_it_is(
+    rig: Rig, priorities: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it can have lies behind more than one pump looks at, which its selector does not match."""
+    monkeypatch.setattr(offering, "PUMP_LIMIT", 4)
+    monkeypatch.setattr(looking, "SCAN_COUNT", 16)
+    node = rig.node("hub", limits=LIMITS, queues=(QueueConfig(name="work", priorities=priorities),))
+    client, sends = rig.client(node), rig.client(node)
+    link = sends.sender("work")
+    holder, _ = greedy(rig, node)
+    for number in range(400):
+        sends.send(link, str(number), properties=Properties(subject="other"))
+        if number % 100 == 99:
+            rig.settle()
+    sends.send(link, "last", properties=Properties(subject="third"))
+    rig.settle()
+    consume(rig, client, THIRDS)
+    rounds = 0
+    while not client.deliveries and rounds < 20:
+        rounds += 1
+        holder.accept(count=1)
+        rig.run(1)
+    assert came(client) == ["last"] and rounds < 6
+
+
 def test_what_is_left_when_others_had_their_turn_is_handed_out_while_a_commit_lasts(rig: Rig) -> None:
     node = hub(rig)
     other = receiving(rig, node, "a")
@@ -290,9 +342,17 @@ def test_consumers_are_woken_when_all_is_counted_anew(rig: Rig) -> None:
 class Consumer:
     """One that counts how often its queue is to be offered."""
 
+    returning = False
+    visible = 10
+
     def __init__(self) -> None:
         self.cursor = self.queue = self
         self.touched = 0
+        self.asked = 0
+        """One past the last message about which it was asked."""
+
+    def asked_up_to(self, consumer: object) -> int:
+        return self.asked
 
     def touch(self) -> None:
         self.touched += 1
@@ -322,7 +382,7 @@ def test_who_found_no_room_in_its_turn_is_woken_though_nobody_waits_behind_it() 
     use.wake()
     use.given(KIB)
     assert use.block_if_full(consumer)
-    use.offered(())
+    use.offered((), Work())
     assert use not in waking
     use.settled(KIB)
     assert use in waking
@@ -335,6 +395,39 @@ def test_nobody_waits_for_one_that_has_left_before_its_turn() -> None:
     use.leave(consumer)
     use.settled(KIB)
     assert not use.block_if_full(cast(Any, Consumer()))
+
+
+def test_a_turn_lasts_until_its_consumer_was_asked_about_all_that_was_there_when_it_began() -> None:
+    """What came later keeps nobody waiting."""
+    use, (consumer,), _ = full(1)
+    use.settled(KIB)
+    use.wake()
+    consumer.visible, work = 20, Work[Any]()
+    for asked in (0, 9):
+        consumer.asked = asked
+        work.cut_short.add(consumer)
+        use.offered((), work)
+        assert consumer in use.offered_now
+        use.wake()
+    consumer.asked = 10
+    use.offered((), work)
+    assert not use.offered_now
+
+
+@pytest.mark.parametrize("why", ["left", "unreached", "returning"])
+def test_a_turn_lasts_until_its_consumer_is_asked(why: str) -> None:
+    use, (consumer,), _ = full(1)
+    use.settled(KIB)
+    use.wake()
+    work = Work[Any]()
+    if why == "unreached":
+        work.unreached.add(consumer)
+    consumer.returning = why == "returning"
+    use.offered([consumer] if why == "left" else (), work)
+    assert consumer in use.offered_now
+    consumer.returning = False
+    use.offered((), Work())
+    assert not use.offered_now
 
 
 def test_who_comes_later_is_not_woken_with_the_last_of_those_that_waited(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,6 +56,6 @@ class Competing:
     def dead(self) -> set[int]:
         """Those whose delivery failed too often, or that were too large for several consumers."""
         client = self.rig.client(self.hub)
-        client.receiver("$dead-letters", source={"distribution_mode": Symbol("copy")})
+        client.receiver("$dead-letters", source={"distribution_mode": Symbol("copy")}, snd_settle_mode=1)
         self.rig.settle()
         return set(map(int, client.bodies()))

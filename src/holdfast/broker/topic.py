@@ -188,7 +188,7 @@ class Topic(Queue):
         found = []
         for cursor in self.published.may_show(self.named.values(), self.visible):
             shown = cursor.shown_next()
-            if cursor.selections is None and cursor.position >= self.visible:
+            if cursor.selections is None and cursor.position >= self.visible and not cursor.takes_differ:
                 shown = self.published.wanted_end(cursor, shown - cursor.position) or shown
             found.append((cursor, shown))
         return found

@@ -41,6 +41,8 @@ def offer(core: Parts, extent: Extent = None) -> None:
         for account in [account for account in work.halted if account.room]:
             for queue in work.halted.pop(account):
                 queue.touch()
+    work.cut_short.clear()
+    work.unreached.clear()
     if work.dirty_queues:
         core.memory.give_budget(work)
         busy, work.dirty_queues = work.dirty_queues, {}
@@ -66,7 +68,7 @@ def offer(core: Parts, extent: Extent = None) -> None:
             else:
                 del core.links.parked_receivers[receiver]
     if core.users.waking:
-        core.users.offered(left)
+        core.users.offered(left, work)
     if core.work.overfull:
         containment.run(core.subscription_ends, core.subscription_ends.step)
         containment.run(core.overflow, core.overflow.step)
@@ -144,8 +146,11 @@ def _offer_in_turn(core: Parts, queue: Queue, readers: Iterable[Reader]) -> None
     for part in chain(*parts[first:], *parts[:first]):
         if core.work.is_used_up:
             queue.touch()
-            break
-        if isinstance(part, Cursor):
+            if not core.users.waking:
+                break
+            if isinstance(part, Cursor):
+                core.work.unreached.add(part)
+        elif isinstance(part, Cursor):
             _pump(queue, part)
         else:
             part.pump()

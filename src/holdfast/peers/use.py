@@ -6,7 +6,9 @@ from typing import Any, Final, Protocol
 
 from holdfast.amqp.wire.types import Ulong
 from holdfast.broker.cursors.cursor import Cursor
+from holdfast.broker.cursors.entry_consumer import EntryConsumer
 from holdfast.broker.entries.entry_log import EntryLog
+from holdfast.broker.entries.work import Work
 from holdfast.settings.hosts import UserConfig
 from holdfast.settings.limits import Limits
 
@@ -20,11 +22,23 @@ LINKS_WOKEN: Final = 1_000
 """Consumers that are offered messages again in one turn when their user has settled some."""
 
 
-class Blocked(Protocol):
+class Blocked(EntryConsumer, Protocol):
     """A consumer that gets no messages until some of its user's messages are settled, and it is offered some in the
     round."""
 
     cursor: Cursor
+
+
+class Turn:
+    """A consumer of the round is offered messages."""
+
+    __slots__ = ("end", "had_room")
+
+    def __init__(self, end: int) -> None:
+        self.end = end
+        """One past the last message that its queue had when its turn began."""
+        self.had_room = True
+        """Whether there was room when it was asked in this turn of the loop."""
 
 
 class Use:
@@ -87,10 +101,9 @@ class Use:
         self.round_length = 0
         """How many of the blocked consumers, from the first on, are in the round: those that waited when the bound was
         last met. Each of them is offered messages before any other consumer gets something."""
-        self.offered_now: dict[Blocked, bool] = {}
+        self.offered_now: dict[Blocked, Turn] = {}
         """Consumers of the round that are offered messages now; they are not among the blocked ones. Each stays until
-        it was handed something, or took nothing though there was room. The value is False if there was no room when it
-        was asked."""
+        it was handed something, or took nothing though there was room and it was asked about all that its queue had."""
         self._waking = waking
         self._tokens = float(self.requests_per_s)
         self._at = now
@@ -153,7 +166,7 @@ class Use:
         if not is_full and (link in offered or not (offered or self.round_length)):
             return False
         if link in offered:
-            offered[link] = False
+            offered[link].had_room = False
         else:
             self.blocked_consumers[link] = None
         if is_full:
@@ -178,15 +191,20 @@ class Use:
             self.round_length = max(0, self.round_length - len(woken))
         for link in woken:
             if in_round:
-                offered[link] = True
+                turn = offered.setdefault(link, Turn(link.cursor.queue.visible))
+                turn.had_room = True
             link.cursor.queue.touch()
 
-    def offered(self, left: Container[EntryLog]) -> None:
+    def offered(self, left: Container[EntryLog], work: Work[Any]) -> None:
         """The queues of the woken consumers were offered, except those that are `left` for the next turn. A consumer
-        that took nothing, though there was room, is no longer in the round, so that nobody waits for it."""
+        that took nothing, though there was room, is no longer in the round, so that nobody waits for it; unless it was
+        not asked, or the search for what it can have goes on in the next turn."""
         offered = self.offered_now
-        for link, had_room in list(offered.items()):
-            if had_room and link.cursor.queue not in left:
+        for link, turn in list(offered.items()):
+            cursor = link.cursor
+            if not turn.had_room or cursor.queue in left or cursor in work.unreached or cursor.returning:
+                continue
+            if not (cursor in work.cut_short and cursor.asked_up_to(link) < turn.end):
                 del offered[link]
         if self.is_full or not (offered or self.blocked_consumers):
             self._waking.pop(self, None)

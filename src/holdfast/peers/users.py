@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from holdfast.broker.entries.entry_log import EntryLog
 from holdfast.broker.entries.host_names import DEFAULT_HOST, HostedName, hosted, read_key, shown
+from holdfast.broker.entries.work import Work
 from holdfast.engine.clock import Clock
 from holdfast.peers.connections import Connections
 from holdfast.peers.limits.memory import Memory
@@ -177,10 +178,10 @@ class Users:
         for use in list(self.waking):
             use.wake()
 
-    def offered(self, left: Container[EntryLog]) -> None:
+    def offered(self, left: Container[EntryLog], work: Work[Any]) -> None:
         """Called after `wake`, when queues were offered, except those that are `left` for the next turn."""
         for use in list(self.waking):
-            use.offered(left)
+            use.offered(left, work)
 
     # ------------------------------------------------------------------------------------------------ requests
 

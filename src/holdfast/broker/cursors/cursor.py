@@ -8,6 +8,7 @@ always marked as one.
 """
 
 from heapq import heapify, heappop
+from itertools import takewhile
 from typing import Any, Final
 
 from holdfast.broker.cursors import halting
@@ -28,6 +29,7 @@ from holdfast.broker.cursors.runs import (
 from holdfast.broker.cursors.selections import Selections
 from holdfast.broker.cursors.sharing import Sharing
 from holdfast.broker.cursors.shown import WATERMARK_AHEAD
+from holdfast.broker.cursors.to_show import MARKS_MAX, Credit, end_for_all, has_unshown_aside, take_alike
 from holdfast.broker.entries import entry, packed
 from holdfast.broker.entries.entry_log import EntryLog
 from holdfast.broker.entries.read_ahead import READ_BYTES, READ_COUNT
@@ -42,8 +44,8 @@ class Cursor(Holdings):
     """Offers entries to its consumers: to those in `unfiltered` in turn, and to those with selectors what matches."""
 
     __slots__ = (
-        "aside_full", "attaches", "is_stored", "lease_epoch", "leaving", "mode", "passed", "passed_bytes",
-        "place_kept", "returning", "selections", "selections_first",
+        "aside_full", "attaches", "is_mixed", "is_stored", "lease_epoch", "leaves_unshown", "leaving", "mode",
+        "passed", "passed_bytes", "place_kept", "returning", "selections", "selections_first",
     )  # fmt: skip
 
     def __init__(
@@ -58,6 +60,10 @@ class Cursor(Holdings):
         """Entries that are leaving the disk, read once in a pump."""
         self.aside_full = False
         """Whether the last pump ended because no more entries may be set aside: the entries behind wait for that."""
+        self.is_mixed = False
+        """`takes_differ`, while a pump runs."""
+        self.leaves_unshown = False
+        """Whether this pump leaves entries to others that count as never shown."""
         self.place_kept = False
         """Whether the last pump ended at an entry for a consumer that is deferred to the next turn, for no other."""
         self.returning = False
@@ -169,9 +175,20 @@ class Cursor(Holdings):
         """Bytes that are counted for the index of ready entries."""
         return 0 if self.selections is None else self.selections.counted_ready
 
+    def asked_up_to(self, consumer: EntryConsumer) -> int:
+        """One past the last entry about which it was asked, or its group: it may be handed what lies behind."""
+        if self.selections is not None and consumer in self.selections:
+            return self.selections.asked_up_to(consumer)
+        return self.position
+
     def shown_next(self) -> int:
         """One past the highest sequence that consumers may be shown next."""
         unfiltered = self.position + self.wanted() if self.unfiltered else 0
+        if self.is_counted and unfiltered:
+            if self.requeued:
+                return self.watermark  # they are shown before
+            if self.takes_differ:
+                unfiltered = min(unfiltered, self._end_for_all(unfiltered))
         if self.selections is None or self.is_counted:  # where deliveries are counted, entries are marked one by one
             return unfiltered
         return max(unfiltered, self.selections.shown_next())
@@ -200,6 +217,8 @@ class Cursor(Holdings):
     def _pump_unfiltered(self, limit: int) -> int:
         consumers = [consumer for consumer in self.unfiltered if consumer.wants() > 0]
         self.aside_full = self.place_kept = False
+        self.is_mixed = self.takes_differ
+        self.leaves_unshown = False
         self.leaving = None
         self.passed = self.passed_bytes = 0
         queue = self.queue
@@ -213,12 +232,16 @@ class Cursor(Holdings):
             given, ran = self._hand_out(consumers, limit, aside)
             if aside:
                 self.exclusions.set_aside(aside)
+                if self.counts and self.selections is not None:
+                    self.queue.touch()  # with these aside the cursor may be halted no more
         except Exception:
             self.keep(*aside)
             raise
         count = given - ran - (-ran // RUN_PER_ENTRY) + len(aside) + self.passed
         if count >= limit:
             queue.touch()
+            if not given:
+                queue.work.cut_short.add(self)
         queue.count_out(given)
         queue.work.offered_count += count
         queue.work.offered_bytes += self.passed_bytes
@@ -287,6 +310,7 @@ class Cursor(Holdings):
                 left_to_another = True
             if found is None:
                 look_bytes -= len(value)
+                self.leaves_unshown = True
                 self.place_kept = self.exclusions.for_later(self.unfiltered, sequence, value, size, aside[sequence])
                 self.aside_full = len(self.exclusions.aside) + len(aside) > self.exclusions.aside_max
                 if self.place_kept or self.aside_full:
@@ -294,6 +318,9 @@ class Cursor(Holdings):
                     del aside[sequence]
                     break
                 continue
+            if self.is_counted and not self.may_be_shown(sequence):
+                self._ask_to_show(consumers, found, item, left)
+                break
             consumer = found
             self.acquired[sequence] = Acquired(consumer, size)
             consumer.count_held(size)
@@ -309,6 +336,31 @@ class Cursor(Holdings):
         self.queue.work.offered_count += looks // LOOKS_PER_ENTRY
         self.queue.work.offered_bytes += 2 * PUMP_BYTES - room_bytes - look_bytes
         return given, in_runs
+
+    def _ask_to_show(
+        self, consumers: list[EntryConsumer], found: EntryConsumer, item: tuple[int, bytes, int, int | None], left: int
+    ) -> None:
+        """The next entry, `item`, is for `found` once it is stored that it is shown. The same is requested for those
+        behind it that the consumers get with the credit that they have. Until then they wait as requeued ones."""
+        credit, marked, waiting = Credit(consumers), list[int](), list[int]()
+        following: tuple[int, bytes, int, int | None] | None = item
+        try:
+            while following is not None:
+                sequence, value, size, _ = following
+                waiting.append(sequence)
+                chosen: EntryConsumer | None = found
+                if sequence != item[0]:
+                    chosen = self.exclusions.choose(credit.consumers, self.unfiltered, sequence, value, size, {})
+                if chosen is not None:
+                    credit.assign(chosen)
+                    marked.append(sequence)
+                if not credit.consumers or len(waiting) >= min(left, MARKS_MAX):
+                    break
+                following = self._next(left - len(waiting))
+        finally:
+            self.keep(*waiting)
+        self.queue.work.offered_count += len(waiting)
+        self.mark_shown(marked)
 
     def _next_turn(self, consumer: EntryConsumer, consumers: list[EntryConsumer]) -> None:
         """The consumer was handed something: now, and in the next pump, it is the turn of the next one."""
@@ -328,9 +380,6 @@ class Cursor(Holdings):
             is_new = not self.requeued
             if not is_new:
                 sequence = self.requeued[0]
-                if self.is_counted and not self.may_be_shown(sequence):
-                    self.mark_shown([sequence])
-                    return None
                 value = queue.value(sequence)
                 heappop(self.requeued)
                 if value is None:  # purged or expired meanwhile
@@ -383,6 +432,14 @@ class Cursor(Holdings):
         limit = min(queue.visible, self.watermark_stored) if queue.config.durable else queue.visible
         if self.tracked and (passed := self.finished.end_of_run(self.position)) >= self.position:
             self.move_to(passed + 1)
+        if self.is_mixed and limit <= self.position < queue.visible:
+            if not self.prefetched and self.position not in queue.cache:
+                self._read()
+            end = self._end_for_all(self.position + self.wanted())
+            if end > self.position:
+                self.ask_watermark(end)
+                return None
+            limit = queue.visible  # entries are asked about one by one
         while self.position < limit:
             value = queue.cache.get(self.position) if not self.prefetched else None
             if value is not None:
@@ -407,13 +464,15 @@ class Cursor(Holdings):
             if sequence < self.ahead_end and self._is_taken(sequence):
                 self.move_to(sequence + 1)
                 continue
-            if self.counts and self.is_counted and not self.may_be_shown(sequence):
+            if self.counts and self.is_counted and not self.is_mixed and not self.may_be_shown(sequence):
                 break
             self.position = sequence + 1
             if self.prefetched:
                 self.prefetched.pop()
             return sequence, value
         if self.position < queue.visible:
+            if self.is_mixed and limit < queue.visible:
+                return self._ahead()
             self.want_watermark()
         return None
 
@@ -460,6 +519,23 @@ class Cursor(Holdings):
             self.owner.reclaim()
         if self.position < sequence:
             self.move_to(sequence)
+
+    @property
+    def takes_differ(self) -> bool:
+        """Whether deliveries are counted and a consumer cannot have all that another one can have, or entries that
+        count as never shown wait for some."""
+        return self.is_counted and not (take_alike(self) and not has_unshown_aside(self))
+
+    def _end_for_all(self, end: int) -> int:
+        """How far, below `end`, a watermark may be stored where `takes_differ`; at least the present one."""
+        if self.leaves_unshown or has_unshown_aside(self):
+            return self.watermark
+        first, cache = max(self.position, self.watermark), self.queue.cache
+        end = min(end, self.queue.next_sequence)
+        if self.prefetched and first <= self.prefetched[0][0]:
+            return end_for_all(self, reversed(self.prefetched), first, end)
+        known = takewhile(cache.__contains__, range(first, end))
+        return end_for_all(self, ((sequence, cache[sequence]) for sequence in known), first, end)
 
     def want_watermark(self) -> None:
         """Asks for a stored watermark as far as the consumers want now."""

@@ -24,6 +24,10 @@ FINISHED_MIN: Final = 64
 GIVEN_BACK_MIN: Final = 64
 """Requeued entries at which nothing new is offered if the node's memory for them is used up."""
 
+FILLING_MAX: Final = 256
+"""Acquired entries up to which a cursor that has finished too much out of order still gets entries that lie ahead of
+its position, so that this becomes less."""
+
 
 class Source(Protocol):
     """The queue of a cursor, and the accounts that its cursors share with others."""
@@ -64,6 +68,12 @@ def outstanding_room(cursor: Reader) -> int:
     most = FINISHED_MAX if cursor.is_bounded or cursor.queue.ranges.room else FINISHED_MIN
     outstanding = len(cursor.acquired) + len(cursor.requeued) + len(cursor.exclusions.aside)
     return 0 if ranges >= most else max(0, OUTSTANDING_MAX - ranges - outstanding)
+
+
+def has_room_for_more(cursor: Reader) -> bool:
+    """Whether a halted cursor may hand out entries that lie ahead of its position and were shown before: each of them
+    may become a range."""
+    return not cursor.tracked or outstanding_room(cursor) > 0 or len(cursor.acquired) < FILLING_MAX
 
 
 def short_of(cursor: Reader) -> Iterator[Account]:

@@ -28,9 +28,6 @@ are wanted."""
 FOR_OTHERS_MIN: Final = 64
 """The same where the node's memory for them is used up."""
 
-FILLING_MAX: Final = 256
-"""Acquired entries up to which a subscription that has finished too much out of order still gets the oldest ones."""
-
 MOVED_LEAST: Final = 4_096
 """Sequences by which the cursor's position moves at once, at least."""
 
@@ -76,11 +73,6 @@ class Looking(Sharing[Ranked]):
             group.ready = Ready()
             group.position = min(self._first(), self._cursor.position)
         self._count()
-
-    @property
-    def _is_over(self) -> bool:
-        """Whether this pump has done its share."""
-        return self._left <= 0 or self._bytes_left <= 0
 
     def _follow(self) -> None:
         """Entries that the cursor has passed, for example by a purge, are no longer ready, unless they were requeued.
@@ -276,7 +268,7 @@ class Looking(Sharing[Ranked]):
             if unknown is not None:
                 return unknown, None
             known = {first: level for level, first in firsts if first is not None}
-            if not known or len(cursor.acquired) >= FILLING_MAX:
+            if not known or len(cursor.acquired) >= halting.FILLING_MAX:
                 return None
             oldest = min(known)
             return known[oldest], oldest

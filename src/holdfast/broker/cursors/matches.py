@@ -8,6 +8,7 @@ entry that became free again waits anew.
 from collections.abc import Iterable
 from typing import Final
 
+from holdfast.broker.cursors.came_back import CameBack
 from holdfast.broker.cursors.entry_consumer import EntryConsumer, EntrySelector
 from holdfast.broker.cursors.holdings import Holdings
 from holdfast.broker.cursors.selection import HIT_BYTES, Selection
@@ -24,7 +25,7 @@ HITS_MIN: Final = 64
 class Matches(Sharing[Selection]):
     """The selections of a cursor, and what waits for their consumers."""
 
-    __slots__ = ("_asked_back", "_looked")
+    __slots__ = ("_asked_back", "_came_back", "_looked")
 
     def __init__(self, cursor: Holdings) -> None:
         super().__init__(cursor)
@@ -32,6 +33,7 @@ class Matches(Sharing[Selection]):
         """Consumers that can have nothing of what their selection has looked at."""
         self._asked_back: tuple[int, set[Selection]] | None = None
         """One of `_back` that the last pump could not ask all selections about, and those that it has asked."""
+        self._came_back = CameBack()
 
     # ------------------------------------------------------------------------------------------------ consumers
 
@@ -65,6 +67,7 @@ class Matches(Sharing[Selection]):
         if selection.for_others:
             selection.for_others.ask_again(consumers)
             self._looked.difference_update(consumers)
+        selection.again.rewind(0)
 
     def not_accepted(self, sequence: int) -> None:
         value = self._cursor.queue.value(sequence)
@@ -81,16 +84,22 @@ class Matches(Sharing[Selection]):
         self._back.clear()
         self._asked_back = None
         self._looked.clear()
+        self._came_back.forget()
         for selection in self._by_text.values():
+            selection.again.rewind(0)
             selection.passed_over = None
             selection.rewind(min(self._first(), self._cursor.position))
         self._count()
 
     def freed(self, sequences: Iterable[int]) -> None:
-        if self._asked_back is not None:
-            sequences = list(sequences)
-            if self._asked_back[0] in sequences:
-                self._asked_back = None
+        sequences = list(sequences)
+        if self._asked_back is not None and self._asked_back[0] in sequences:
+            self._asked_back = None
+        if sequences:
+            self._came_back.add(sequences)
+            lowest = min(sequences)
+            for selection in self._by_text.values():
+                selection.again.rewind(lowest)
         super().freed(sequences)
         if self._back:
             self._looked.clear()
@@ -113,7 +122,7 @@ class Matches(Sharing[Selection]):
         """Entries that became free, and match, are hits again."""
         assert self._free is not None
         for sequence in sorted(self._back) if self._back else ():
-            if self._left <= 0 or self._bytes_left <= 0:
+            if self._is_over:
                 return
             value = self._free.value(sequence)
             if value is None:
@@ -154,7 +163,7 @@ class Matches(Sharing[Selection]):
         have; how many. What was forgotten beyond that is scanned again for a consumer that may have some of it."""
         assert self._free is not None
         given = 0
-        while self._left > 0 and self._bytes_left > 0:
+        while not self._is_over:
             wanting = selection.wanting()
             if not wanting:
                 break
@@ -163,16 +172,17 @@ class Matches(Sharing[Selection]):
             if forgotten is not None and (sequence is None or sequence >= forgotten):
                 self._rewind(selection, forgotten)
                 continue
-            if sequence is None or not self._may_have(selection, sequence):
+            if sequence is None:
                 break
             value = self._free.value(sequence)
+            asked = selection.not_yet_asked(wanting, sequence)
+            consumer = None if value is None else self._choose(asked, sequence, value)
+            if consumer is not None and not self._may_have(selection, sequence):
+                break
             self._pay(1, 0 if value is None else len(value))
             if value is None:
                 selection.forget(sequence)
-                continue
-            asked = selection.not_yet_asked(wanting, sequence)
-            consumer = self._choose(asked, sequence, value)
-            if consumer is not None:
+            elif consumer is not None:
                 selection.forget(sequence)
                 self._hand(selection, consumer, sequence, value)
                 given += 1
@@ -197,7 +207,8 @@ class Matches(Sharing[Selection]):
 
     def _keep(self, selection: Selection, sequence: int, value: bytes) -> bool:
         """Keeps the entry, the next that matches and that was not handed out; False if there is no room for it."""
-        if selection.wanting() and self._may_have(selection, sequence):
+        wanting = selection.wanting()
+        if wanting and self._choose(wanting, sequence, value) is None:
             selection.position = sequence + 1
             self._leave_to_others(selection, sequence, value)
         elif self._choose(selection.consumers, sequence, value) is None:

@@ -5,8 +5,8 @@ Rules of this file: nothing is handed out before all visible entries were scanne
 are noticed when it is their turn.
 """
 
+from itertools import islice
 from sys import maxsize
-from typing import Final
 
 from holdfast.broker.cursors import halting
 from holdfast.broker.cursors.entry_consumer import BESIDE_BYTES, EntryConsumer, EntrySelector
@@ -18,13 +18,11 @@ from holdfast.broker.cursors.runs import RUN_COUNT, RUN_LEAST, RUN_PER_ENTRY, SH
 from holdfast.broker.cursors.selection import FreeEntries
 from holdfast.broker.cursors.sharing import SCAN_BYTES
 from holdfast.broker.cursors.shown import WATERMARK_AHEAD
+from holdfast.broker.cursors.to_show import MARKS_MAX
 from holdfast.broker.cursors.unstored import Unstored
 from holdfast.broker.entries import packed
 from holdfast.broker.entries.read_ahead import READ_BYTES
 from holdfast.broker.entries.work import RETIRES_MAX
-
-MARKS_MAX: Final = 256
-"""Entries that are marked as shown at once, where that is stored for each."""
 
 
 class Priorities(Looking):
@@ -173,6 +171,7 @@ class Priorities(Looking):
                 if not handed:
                     break
                 given += handed
+            is_over = self._is_over
             self._ask()
         finally:
             self._free.end()
@@ -182,15 +181,16 @@ class Priorities(Looking):
             work.offered_count += limit - self._left
             work.offered_bytes += SCAN_BYTES - self._bytes_left
         self._move()
-        self._after()
+        self._after(is_over=is_over)
         return given
 
-    def _after(self) -> None:
+    def _after(self, *, is_over: bool) -> None:
         """If the pump ended at its own bounds, it continues in the next turn; otherwise consumers that got nothing
         wait."""
         cursor, queue = self._cursor, self._cursor.queue
-        if self._is_over or self._back:
+        if is_over or self._back:
             queue.touch()
+            queue.work.cut_short.add(cursor)
             return
         if halting.is_halted(cursor):
             for account in halting.short_of(cursor):
@@ -202,13 +202,15 @@ class Priorities(Looking):
         cursor = self._cursor
         for group in self._by_text.values():
             wanting = group.wanting()
-            found = self._next(group, wanting)
-            if found is None or found[1] is None or self._may_have(group, found[1]):
+            level, first = self._next(group, wanting) or (None, None)
+            if level is None or first is None or self._may_have(group, first):
                 continue
             wanted = group.wanted()
             if wanted and cursor.is_counted:
-                sequences = [found[1], *group.ready.peek(min(wanted, MARKS_MAX))] if group.shows else []
-                cursor.mark_shown([sequence for sequence in sequences if self._value(sequence) is not None])
+                most = min(wanted, MARKS_MAX)
+                here = {first, *islice(level.for_others.from_on(first), most), *level.peek(most)}
+                sequences = dict.fromkeys((*sorted(here), *group.ready.peek(most)))
+                self._mark_shown(group, [sequence for sequence in sequences if self._value(sequence) is not None])
             elif wanted:
                 cursor.ask_watermark(group.position + max(WATERMARK_AHEAD, wanted))
 
@@ -242,19 +244,18 @@ class Priorities(Looking):
                 self._refill(group, level)
                 continue
             value = self._value(sequence)
-            if value is not None and not self._may_have(group, sequence):
-                return 0
-            self._pay(1, 0 if value is None else len(value))
-            if value is None:
+            if value is None or queue.expired(value):
+                self._pay(1, 0 if value is None else len(value))
                 level.remove(sequence)
-                continue
-            if queue.expired(value):
-                level.remove(sequence)
-                self._free.leave(sequence)
-                cursor.drop_expired(sequence, value)
+                if value is not None:
+                    self._free.leave(sequence)
+                    cursor.drop_expired(sequence, value)
                 continue
             asked = level.not_yet_asked(wanting, sequence)
             consumer = self._choose(asked, sequence, value)
+            if consumer is not None and not self._may_have(group, sequence):
+                return 0
+            self._pay(1, len(value))
             if consumer is None:
                 self._leave_to_others(group, level, sequence, value, asked)
                 continue

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from heapq import heapify
 from typing import Final
 
+from holdfast.broker.cursors.came_back import AskedAgain
 from holdfast.broker.cursors.entry_consumer import EntryConsumer, EntrySelector
 from holdfast.broker.cursors.holdings import Holdings
 from holdfast.broker.cursors.sequence_heap import SequenceHeap
@@ -55,13 +56,15 @@ class Selection(Group):
     """Free entries below `position` that match are `hits` or wait `for_others`, except those from `passed_over` on that
     none of the consumers can have, and those that `for_others` has forgotten."""
 
-    __slots__ = ("for_others", "hits", "passed_over")
+    __slots__ = ("again", "for_others", "hits", "passed_over")
 
     def __init__(self, selector: EntrySelector, position: int, *, shows: bool) -> None:
         super().__init__(selector, position, shows=shows)
         self.hits = SequenceHeap()
         """Entries that wait for credit, or until it is on disk that they are shown."""
         self.for_others = WaitingForOthers()
+        self.again = AskedAgain()
+        """About entries at its position and beyond, while the cursor is halted."""
         self.passed_over: int | None = None
 
     def __contains__(self, sequence: int) -> bool:
@@ -88,6 +91,7 @@ class Selection(Group):
 
     def left(self, consumer: EntryConsumer) -> None:
         self.for_others.leave(consumer)
+        self.again.leave(consumer)
 
     def first_for(self, consumers: Iterable[EntryConsumer]) -> int | None:
         """The lowest hit, or entry that waits for others and that one of the consumers may have, if that is lower."""

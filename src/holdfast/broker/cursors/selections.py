@@ -7,7 +7,9 @@ entry is free if no consumer holds it and it is not leaving; selections are noti
 """
 
 from bisect import bisect_left
+from collections.abc import Collection
 from heapq import nsmallest
+from itertools import islice
 from operator import itemgetter
 from typing import Final
 
@@ -18,8 +20,12 @@ from holdfast.broker.cursors.runs import RUN_COUNT, RUN_LEAST, RUN_PER_ENTRY, SH
 from holdfast.broker.cursors.selection import FreeEntries, Selection
 from holdfast.broker.cursors.sharing import MATCHES_PER_ENTRY, SCAN_BYTES
 from holdfast.broker.cursors.shown import WATERMARK_AHEAD
+from holdfast.broker.cursors.to_show import MARKS_MAX
 from holdfast.broker.entries import entry, packed
 from holdfast.broker.entries.read_ahead import READ_BYTES, READ_COUNT
+
+PASSED_PER_ENTRY: Final = 64
+"""Entries that are only found to be acquired, or gone, that take about as long as one that is handed out."""
 
 BEYOND_MAX: Final = 256
 """Hits beyond the stored watermark after which a selection waits for a new one."""
@@ -65,7 +71,14 @@ class Selections(Matches):
         cursor = self._cursor
         if selection.position >= cursor.queue.visible or len(selection.hits) >= self.hits_max:
             return False
-        return not halting.is_halted(cursor) and (watermarks or self._may_have(selection, selection.position))
+        if not halting.is_halted(cursor):
+            return watermarks or self._may_have(selection, selection.position)
+        if not halting.has_room_for_more(cursor):
+            return False
+        first = max(selection.position, selection.again.next_for(selection.wanting()))
+        known = self._came_back.all(cursor.counts)
+        at = bisect_left(known, first)
+        return at < len(known) and (watermarks or self._may_have(selection, known[at]))
 
     # ------------------------------------------------------------------------------------------------ offered
 
@@ -78,35 +91,48 @@ class Selections(Matches):
             self._look_at_freed()
             for selection in list(self._by_text.values()):
                 given += self._offer_waiting(selection)
+            begins_scan = not self._is_over
             given += self._scan()
+            is_over = self._is_over
+            if not (begins_scan and is_over):  # after a scan that goes on more may be known
+                self._ask()
         finally:
             self._free.end()
             self._free = None
             self._count()
             work.offered_count += limit - self._left
             work.offered_bytes += SCAN_BYTES - self._bytes_left
-        self._after()
+        self._after(is_over=is_over)
         return given
 
-    def _after(self) -> None:
+    def _after(self, *, is_over: bool) -> None:
         """If the pump ended at its own bounds, it continues in the next turn; otherwise consumers that got nothing
         wait."""
         queue = self._cursor.queue
-        if self._left <= 0 or self._bytes_left <= 0:
+        if is_over:
             queue.touch()
+            queue.work.cut_short.add(self._cursor)
             return
         for selection in self._by_text.values():
             wanting = selection.wanting()
-            first = selection.first_for(wanting)
-            if first is not None and not self._may_have(selection, first):
-                wanted, waiting = selection.wanted(), {first, *selection.hits}
-                if wanted and self._cursor.is_counted:
-                    if selection.shows:
-                        self._cursor.mark_shown(nsmallest(wanted, waiting))
-                elif wanted:
-                    self._cursor.ask_watermark(max(waiting) + max(WATERMARK_AHEAD, wanted))
-            elif first is None and selection.position >= queue.visible:
+            if selection.first_for(wanting) is None and selection.position >= queue.visible:
                 self._looked.update(wanting)
+
+    def _ask(self) -> None:
+        """Requests that it is stored that the next entries are shown."""
+        for selection in self._by_text.values():
+            first = selection.first_for(selection.wanting())
+            if first is not None and not self._may_have(selection, first):
+                others = selection.for_others.from_on(first) if self._cursor.is_counted else ()
+                self._ask_to_show(selection, {first, *selection.hits, *islice(others, MARKS_MAX)})
+
+    def _ask_to_show(self, selection: Selection, sequences: Collection[int]) -> None:
+        """Requests that it is stored that these entries, which match, are shown, as far as the consumers want."""
+        wanted = selection.wanted()
+        if wanted and self._cursor.is_counted:
+            self._mark_shown(selection, nsmallest(wanted, sequences))
+        elif wanted:
+            self._cursor.ask_watermark(max(sequences) + max(WATERMARK_AHEAD, wanted))
 
     def _scan(self) -> int:
         """Scans entries for the selections that want more, from the lowest position on; each entry once for all
@@ -114,13 +140,14 @@ class Selections(Matches):
         cursor = self._cursor
         queue = cursor.queue
         given = 0
-        while self._left > 0 and self._bytes_left > 0:
+        while not self._is_over:
             hungry = [selection for selection in self._by_text.values() if self._is_hungry(selection)]
             if not hungry:
                 break
             if halting.is_halted(cursor):
                 for account in halting.short_of(cursor):
                     queue.work.halted.setdefault(account, {})[queue] = None
+                given += self._offer_what_came_back(hungry)
                 break
             first = min(selection.position for selection in hungry)
             first = first if first >= cursor.position else min(self._next_waiting(first), cursor.position)
@@ -151,6 +178,58 @@ class Selections(Matches):
                 )
         return given
 
+    def _offer_what_came_back(self, hungry: list[Selection]) -> int:
+        """While the cursor is halted: hands out entries that were shown before and that lie ahead of these selections,
+        in turn; how many."""
+        given = 0
+        while not self._is_over and halting.has_room_for_more(self._cursor):
+            handed = sum([self._offer_one_that_came_back(selection) for selection in hungry])
+            if not handed:
+                break
+            given += handed
+        return given
+
+    def _offer_one_that_came_back(self, selection: Selection) -> int:
+        """Hands the selection the next of them; how many."""
+        assert self._free is not None
+        cursor, again = self._cursor, selection.again
+        if not self._is_hungry(selection):
+            return 0
+        wanting = selection.wanting()
+        known = self._came_back.all(cursor.counts)
+        at = passed = bisect_left(known, max(selection.position, again.begin(wanting)))
+        while at < len(known) and not self._is_over:
+            sequence = known[at]
+            at += 1
+            if sequence not in cursor.counts or not self._free.is_free(sequence):
+                if at - passed >= PASSED_PER_ENTRY:
+                    self._pay(1, 0)
+                    passed = at
+                again.was_asked(sequence)
+                continue
+            value = self._free.value(sequence)
+            self._pay(1, 0 if value is None else len(value) * selection.selector.weight)
+            if value is not None and selection.selector.matches(value):
+                consumer = self._choose(wanting, sequence, value)
+                if consumer is None:
+                    again.leave_to_others(sequence, wanting)
+                elif not self._may_have(selection, sequence):
+                    self._ask_to_show(selection, self._matching(selection, known[at - 1 : at - 1 + MARKS_MAX]))
+                    return 0
+                else:
+                    again.was_asked(sequence)
+                    self._hand(selection, consumer, sequence, value)
+                    return 1
+            again.was_asked(sequence)
+        return 0
+
+    def _matching(self, selection: Selection, sequences: list[int]) -> list[int]:
+        """Those of these entries that came back, are free and match."""
+        assert self._free is not None
+        counts, free, matches = self._cursor.counts, self._free, selection.selector.matches
+        found = [(sequence, free.value(sequence)) for sequence in sequences if sequence in counts]
+        return [sequence for sequence, value in found if value is not None and matches(value)]
+
     def _look_at_all(self, found: list[tuple[int, bytes]], here: list[Selection]) -> int:
         """Looks at these as far as the pump goes, or until no selection of `here` is hungry; how many were handed
         out."""
@@ -173,11 +252,11 @@ class Selections(Matches):
                 alone = max(0, alone - 1)
                 handed = self._look_at(sequence, value, here)
                 if handed is None:
-                    if self._left <= 0 or self._bytes_left <= 0:
+                    if self._is_over:
                         break
                     continue
                 given += handed
-            if self._left <= 0 or self._bytes_left <= 0 or not any(self._is_hungry(selection) for selection in here):
+            if self._is_over or not any(self._is_hungry(selection) for selection in here):
                 break
         return given
 
@@ -227,7 +306,10 @@ class Selections(Matches):
             if taken < end:
                 break
         selection.position = sequences[taken] if taken < len(values) else position
-        self._pay(looked - taken + -(-taken // RUN_PER_ENTRY), looked_bytes)
+        cost = looked - len(values) + -(-len(values) // RUN_PER_ENTRY)
+        if values and not taken:  # the first of them is looked at by itself now, also with all of the pump's share
+            cost, looked_bytes = min(cost, self._left - 1), min(looked_bytes, self._bytes_left - 1)
+        self._pay(cost, looked_bytes)
         return taken
 
     def _hand_run(

@@ -8,11 +8,13 @@ is not leaving; groups that have passed an entry are notified when it becomes fr
 
 from abc import ABC, abstractmethod
 from collections.abc import Container, Iterable, Iterator
+from itertools import islice
 from typing import Final, Generic, TypeVar
 
 from holdfast.broker.cursors.entry_consumer import BESIDE_BYTES, Acquired, EntryConsumer, EntrySelector
 from holdfast.broker.cursors.holdings import Holdings
 from holdfast.broker.cursors.selection import FreeEntries, Group
+from holdfast.broker.cursors.to_show import MARKS_MAX, Credit, take_alike
 from holdfast.broker.entries import packed
 
 MATCHES_PER_ENTRY: Final = 8
@@ -138,6 +140,10 @@ class Sharing(ABC, Generic[GroupT]):
         """Whether a pump may hand `consumer` anything, now or, with `watermarks`, once one is stored. False is
         certain."""
 
+    def asked_up_to(self, consumer: EntryConsumer) -> int:
+        """One past the last entry about which it is known whether the consumer's group may have it."""
+        return self._of[consumer].position
+
     @abstractmethod
     def passed_over(self, group: GroupT, free: dict[int, bytes]) -> list[int]:
         """Free entries that match and that no group knows, for the invariants: there must be none."""
@@ -158,6 +164,11 @@ class Sharing(ABC, Generic[GroupT]):
     def pump(self, limit: int) -> int:
         """Hands out entries to consumers in turn; returns how many. `limit`: entries that it looks at in all. All of it
         counts for the turn (Work.offered_count)."""
+
+    @property
+    def _is_over(self) -> bool:
+        """Whether this pump has done its share."""
+        return self._left <= 0 or self._bytes_left <= 0
 
     @property
     def _weight(self) -> int:
@@ -186,6 +197,24 @@ class Sharing(ABC, Generic[GroupT]):
                     if left_to_another:
                         continue
             yield consumer
+
+    def _mark_shown(self, group: GroupT, sequences: Iterable[int]) -> None:
+        """Requests that it is stored which of these entries, which match, are shown: those that the group's consumers
+        get with the credit that they have."""
+        if not group.shows:
+            return
+        if take_alike(self._cursor):
+            self._cursor.mark_shown(islice(sequences, group.wanted()))
+            return
+        assert self._free is not None
+        credit, marked = Credit(group.consumers), list[int]()
+        for sequence in islice(sequences, 2 * MARKS_MAX):
+            value = self._free.value(sequence)
+            consumer = None if value is None else self._choose(credit.consumers, sequence, value)
+            if consumer is not None:
+                credit.assign(consumer)
+                marked.append(sequence)
+        self._cursor.mark_shown(marked)
 
     def _hand(self, group: GroupT, consumer: EntryConsumer, sequence: int, value: bytes) -> None:
         assert self._free is not None

@@ -8,6 +8,7 @@ for consumers that may have some of them; so nothing that is here keeps an entry
 
 from bisect import bisect_left, insort
 from collections.abc import Collection, Iterable, Iterator
+from itertools import islice
 from sys import maxsize
 from typing import Final
 
@@ -44,6 +45,10 @@ class WaitingForOthers:
 
     def __iter__(self) -> Iterator[int]:
         return iter(self._kept)
+
+    def from_on(self, sequence: int) -> Iterator[int]:
+        """Those that are not below this one."""
+        return islice(self._kept, bisect_left(self._kept, sequence), None)
 
     @property
     def first(self) -> int | None:

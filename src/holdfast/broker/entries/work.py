@@ -36,9 +36,10 @@ class Work(Generic[QueueT]):
     """The gathered turn, as queues see it: the batch, and the queues that have something to do before the turn ends."""
 
     __slots__ = (
-        "arrives", "awaiting", "batch", "dirty_counters", "dirty_queues", "exhausted", "halted", "hold", "left",
-        "moved", "offered_bytes", "offered_bytes_max", "offered_count", "offered_count_max", "onward", "overfull",
-        "rebound", "referred", "retires_in_flight", "rewritten", "tells", "turns", "urgent", "wheel",
+        "arrives", "awaiting", "batch", "cut_short", "dirty_counters", "dirty_queues", "exhausted", "halted", "hold",
+        "left", "moved", "offered_bytes", "offered_bytes_max", "offered_count", "offered_count_max", "onward",
+        "overfull", "rebound", "referred", "retires_in_flight", "rewritten", "tells", "turns", "unreached", "urgent",
+        "wheel",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -82,6 +83,10 @@ class Work(Generic[QueueT]):
         self.offered_bytes = self.offered_count = 0
         """Bytes and entries that were handed out or examined without result since the turn began; those of a resumed
         link count several times (endpoints/resumption/consumer.py)."""
+        self.cut_short: set[Any] = set()
+        """Cursors that this turn offered only some of what they have, because a pump has bounds; the next goes on."""
+        self.unreached: set[Any] = set()
+        """Cursors that this turn did not come to, although it offered their queue: its budget was used up before."""
         self.offered_bytes_max = self.offered_count_max = 0
         """The turn's budgets of both, set when the turn begins to offer."""
         self.turns = 0

@@ -1,0 +1,79 @@
+"""Which entries the consumers of a cursor are about to be handed: no others are stored as shown where deliveries are
+counted, because those count as failed if the node is killed (docs/adr/0066).
+
+Rules of this file: nothing is handed out or changed here.
+"""
+
+from collections.abc import Iterable
+from typing import Final, Protocol
+
+from holdfast.broker.cursors.delivery_counts import DeliveryCounts
+from holdfast.broker.cursors.entry_consumer import BESIDE_BYTES, EntryConsumer
+from holdfast.broker.cursors.exclusions import Exclusions
+from holdfast.broker.entries import packed
+
+MARKS_MAX: Final = 256
+"""Entries that are marked as shown at once, where that is stored for each."""
+
+
+class Shared(Protocol):
+    """A cursor, as far as it is asked here."""
+
+    consumers: dict[EntryConsumer, None]
+    counts: dict[int, int]
+    exclusions: Exclusions
+    watermark: int
+
+
+def smallest_limit(cursor: Shared) -> int | None:
+    """The largest delivery that all consumers accept; None if they all accept the same."""
+    limits = {consumer.bytes_max for consumer in cursor.consumers}
+    return min(limits) if len(limits) > 1 else None
+
+
+def take_alike(cursor: Shared) -> bool:
+    """Whether each consumer can have every entry that another one can have."""
+    return not cursor.exclusions.live and smallest_limit(cursor) is None
+
+
+def has_unshown_aside(cursor: Shared) -> bool:
+    """Whether entries are set aside that count as never shown, and that a higher watermark would cover."""
+    marked = cursor.counts.marked if isinstance(cursor.counts, DeliveryCounts) else ()
+    for sequence in reversed(cursor.exclusions.aside):
+        if sequence < cursor.watermark:
+            return False
+        if sequence not in marked:
+            return True
+    return False
+
+
+def end_for_all(cursor: Shared, known: Iterable[tuple[int, bytes]], first: int, end: int) -> int:
+    """How far from `first` on, at most to `end`, a watermark covers only entries that every consumer can have. `known`:
+    all entries that are there, as far as they are known."""
+    smallest, live = smallest_limit(cursor), cursor.exclusions.live
+    for sequence, value in known:
+        is_large = smallest is not None and packed.size_of(value) + BESIDE_BYTES > smallest
+        if sequence >= end or (sequence >= first and (is_large or sequence in live)):
+            break
+        first = max(first, sequence + 1)
+    return first
+
+
+class Credit:
+    """What is left of the credit of some consumers, while entries are assigned to them in turn."""
+
+    __slots__ = ("_left",)
+
+    def __init__(self, consumers: Iterable[EntryConsumer]) -> None:
+        self._left = {consumer: wanted for consumer in consumers if (wanted := consumer.will_want()) > 0}
+
+    @property
+    def consumers(self) -> list[EntryConsumer]:
+        """Those that have some left, the next one first."""
+        return [*self._left]
+
+    def assign(self, consumer: EntryConsumer) -> None:
+        """That consumer gets the next entry."""
+        left = self._left.pop(consumer) - 1
+        if left:
+            self._left[consumer] = left
