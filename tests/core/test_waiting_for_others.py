@@ -372,7 +372,7 @@ def test_while_the_queue_is_halted_what_waits_for_others_comes_before_what_came_
 
 
 def test_a_halted_subscription_gets_a_bounded_number_of_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(looking, "FILLING_MAX", 3)
+    monkeypatch.setattr(halting, "FILLING_MAX", 3)
     rig, node, client = world(QueueConfig(name="work", priorities=True))
     done(client, "OPEN", "subscription", "s", queue="work", mode="copy")
     monkeypatch.setattr(halting, "is_halted", lambda cursor: True)

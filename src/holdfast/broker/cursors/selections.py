@@ -306,10 +306,7 @@ class Selections(Matches):
             if taken < end:
                 break
         selection.position = sequences[taken] if taken < len(values) else position
-        cost = looked - len(values) + -(-len(values) // RUN_PER_ENTRY)
-        if values and not taken:  # the first of them is looked at by itself now, also with all of the pump's share
-            cost, looked_bytes = min(cost, self._left - 1), min(looked_bytes, self._bytes_left - 1)
-        self._pay(cost, looked_bytes)
+        self._pay(looked - len(values) + -(-len(values) // RUN_PER_ENTRY), looked_bytes)
         return taken
 
     def _hand_run(
