@@ -7,6 +7,7 @@ from typing import Any
 
 from holdfast.broker.bands import Bands
 from holdfast.broker.cursors.entry_consumer import Acquired
+from holdfast.broker.cursors.exclusions import ASIDE_MAX
 from holdfast.broker.entries.blob import Blob
 from holdfast.broker.stored.bounds import Bounds
 from holdfast.endpoints.admission import ROWS_MAX
@@ -156,6 +157,22 @@ def _(s: Any) -> None:
 @breaks("state: {}: set aside, and held or given back", serving)
 def _(s: Any) -> None:
     s.plain.shared.exclusions.aside[1] = 0
+
+
+@breaks("state: {}: more is set aside than the bound", serving)
+def _(s: Any) -> None:
+    s.plain.shared.exclusions.aside.update(dict.fromkeys(range(1_000, 1_001 + ASIDE_MAX), 0))
+
+
+@breaks("state: {}: set aside for a consumer with a selector that is gone", serving)
+def _(s: Any) -> None:
+    s.plain.shared.exclusions.aside[1_000] = 1
+    s.plain.shared.exclusions.accepted_by[1_000] = object()
+
+
+@breaks("state: {}: set aside for a consumer with a selector that is gone", serving)
+def _(s: Any) -> None:
+    s.plain.shared.exclusions.accepted_by[1_000] = next(iter(s.plain.shared.consumers))
 
 
 @breaks("state: {}: {} is held by who is gone", serving)

@@ -9,6 +9,7 @@ from collections.abc import Collection, Container, Iterable
 from typing import Any, Final
 
 from holdfast.broker import backlogs
+from holdfast.broker.cursors import exclusions
 from holdfast.broker.cursors.cursor import Cursor
 from holdfast.broker.cursors.selection import Group, Selection
 from holdfast.broker.cursors.waiting_for_others import WaitingForOthers
@@ -167,6 +168,13 @@ def _hands(cursor: Cursor, where: str, known: dict[int, bytes] | None, suspended
     aside = cursor.exclusions.aside.keys()
     twice = [*(aside & returned), *(aside & cursor.acquired.keys())]
     must(not twice, f"{where}: set aside, and held or given back", twice[:20])
+    must(len(aside) <= exclusions.ASIDE_MAX, f"{where}: more is set aside than the bound", len(aside))
+    selected = [
+        sequence
+        for sequence, consumer in cursor.exclusions.accepted_by.items()
+        if sequence not in aside or consumer not in cursor.consumers or consumer in cursor.unfiltered
+    ]
+    must(not selected, f"{where}: set aside for a consumer with a selector that is gone", selected[:20])
     if cursor.tracked:
         both = [sequence for sequence in (*cursor.acquired, *cursor.requeued) if sequence in cursor.finished]
         must(not both, f"{where}: finished, and held or given back", both[:20])

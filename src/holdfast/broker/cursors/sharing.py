@@ -112,13 +112,26 @@ class Sharing(ABC, Generic[GroupT]):
         """Whether the entry, which became free, is scanned in the next pump."""
         return sequence in self._back
 
-    def another_takes(self, sequence: int, value: bytes, size: int) -> bool:
-        """Whether one of all consumers, with or without credit, can have the entry, a delivery of `size` bytes."""
-        return any(
-            size <= consumer.bytes_max and sequence not in consumer.excluded and self._of[consumer] in matching
-            for matching in [{group for group in self._by_text.values() if group.selector.matches(value)}]
-            for consumer in self._of
-        )
+    def taker(self, sequence: int, value: bytes, size: int) -> tuple[EntryConsumer | None, int, int]:
+        """Of all consumers, with or without credit, the one that has been here the longest of those that can have the
+        entry, a delivery of `size` bytes; how many consumers were looked at for this, and the weight of the selectors
+        that were asked."""
+        matching: dict[GroupT, bool] = {}
+        weight = looks = 0
+        for consumer, group in self._of.items():
+            looks += 1
+            if size > consumer.bytes_max or sequence in consumer.excluded:
+                continue
+            if group not in matching:
+                weight += group.selector.weight
+                matching[group] = group.selector.matches(value)
+            if matching[group]:
+                return consumer, looks, weight
+        return None, looks, weight
+
+    def equals(self, consumer: EntryConsumer) -> Iterable[EntryConsumer]:
+        """The consumers of the same group."""
+        return self._of[consumer].consumers
 
     def _first(self) -> int:
         """The lowest sequence that may be free."""
