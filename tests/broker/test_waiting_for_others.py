@@ -100,6 +100,41 @@ def test_each_is_asked_once() -> None:
     assert taking.take("large") == 500 and taking.looks < 1_110
 
 
+class Counted:
+    """A consumer; counts how often any was put into a set or looked up there."""
+
+    count = 0
+
+    def __hash__(self) -> int:
+        Counted.count += 1
+        return id(self)
+
+
+@pytest.mark.parametrize("added", ["behind", "in front"])
+def test_where_less_may_be_kept_each_consumer_is_looked_at_once(added: str) -> None:
+    waiting, consumers = WaitingForOthers(), [Counted() for _ in range(500)]
+    for sequence in range(1, 1_000):
+        waiting.add(sequence, consumers if sequence == 1 else consumers[:1], 5_000)
+    Counted.count = 0
+    waiting.add(0 if added == "in front" else 1_000, consumers[:1], 10)
+    assert [*waiting] == list(range(10) if added == "in front" else range(1, 11))
+    assert waiting.forgotten_from == (10 if added == "in front" else 11) and Counted.count < 5 * len(consumers)
+    for consumer in consumers:
+        assert waiting.not_yet_asked([consumer], 5) == [consumer]
+        waiting.was_asked([consumer], 11)
+        assert waiting.rescan_from([consumer]) == waiting.forgotten_from
+
+
+def test_at_the_bound_one_more_does_not_cost_a_look_at_each_consumer() -> None:
+    waiting, consumers = WaitingForOthers(), [Counted() for _ in range(500)]
+    for sequence in range(100, 200):
+        waiting.add(2 * sequence, consumers if sequence == 100 else consumers[:1], 100)
+    Counted.count = 0
+    for sequence in range(100, 200):
+        waiting.add(2 * sequence + 1, consumers[:1], 100)
+    assert len(waiting) == 100 and Counted.count < 10 * len(consumers)
+
+
 def test_what_is_beyond_the_bound_is_only_scanned_again_for_who_can_have_it() -> None:
     waiting = WaitingForOthers()
     for sequence in range(5):

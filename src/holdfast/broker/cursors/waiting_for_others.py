@@ -20,7 +20,7 @@ FOR_OTHERS_BYTES: Final = 160
 class WaitingForOthers:
     """The entries of one group, or of one priority of it."""
 
-    __slots__ = ("_kept", "_next_for", "_rescan_for", "forgotten_from")
+    __slots__ = ("_kept", "_next_for", "_not_marked", "_rescan_for", "forgotten_from")
 
     def __init__(self) -> None:
         self._kept: list[int] = []
@@ -31,6 +31,9 @@ class WaitingForOthers:
         """From here on entries were forgotten."""
         self._rescan_for: set[EntryConsumer] = set()
         """Consumers that may have some of the forgotten ones."""
+        self._not_marked: set[EntryConsumer] = set()
+        """Of the others, those that may have some of what is kept, or had: if any of it is forgotten, they may have
+        that."""
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -60,14 +63,24 @@ class WaitingForOthers:
             self.forgotten_from = sequence
         if self.forgotten_from is not None and sequence >= self.forgotten_from:
             self._rescan_for.update(consumers)
-            return
-        if sequence not in self:
-            insort(kept, sequence)
-        for consumer in consumers:
-            self._next_for[consumer] = min(sequence, self._next_for.get(consumer, sequence))
-        while len(kept) > most:
-            self.forgotten_from = last = kept.pop()
-            self._rescan_for.update([consumer for consumer, first in self._next_for.items() if first <= last])
+        else:
+            if sequence not in self:
+                insort(kept, sequence)
+            for consumer in consumers:
+                self._next_for[consumer] = min(sequence, self._next_for.get(consumer, sequence))
+                if consumer not in self._rescan_for:
+                    self._not_marked.add(consumer)
+        if len(kept) > most:
+            self._forget_beyond(most)
+
+    def _forget_beyond(self, most: int) -> None:
+        """Forgets all but the first `most`."""
+        last = self._kept[-1]
+        self.forgotten_from = self._kept[most]
+        del self._kept[most:]
+        next_for = self._next_for
+        self._rescan_for.update([one for one in self._not_marked if next_for.get(one, maxsize) <= last])
+        self._not_marked.clear()  # the rest can have none of these, and nothing behind them is kept
 
     def discard(self, sequence: int) -> None:
         """Removes the entry, if it is here."""
@@ -81,6 +94,7 @@ class WaitingForOthers:
         if self.forgotten_from is not None and self.forgotten_from >= position:
             self.forgotten_from = None
             self._rescan_for.clear()
+            self._not_marked.update(self._next_for)
 
     # ------------------------------------------------------------------------------------------------ asked
 
@@ -125,15 +139,16 @@ class WaitingForOthers:
     def ask_again(self, consumers: Iterable[EntryConsumer]) -> None:
         """These consumers are asked about every entry again: one has joined, or one has left that entries were left
         for."""
+        consumers = [*consumers]
         if self._kept:
             self._next_for.update(dict.fromkeys(consumers, 0))
-        if self.forgotten_from is not None:
-            self._rescan_for.update(consumers)
+        (self._not_marked if self.forgotten_from is None else self._rescan_for).update(consumers)
 
     def leave(self, consumer: EntryConsumer) -> None:
         """The consumer has left."""
         self._next_for.pop(consumer, None)
         self._rescan_for.discard(consumer)
+        self._not_marked.discard(consumer)
 
     @property
     def consumers(self) -> set[EntryConsumer]:
