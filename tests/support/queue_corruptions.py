@@ -257,6 +257,19 @@ def _(s: Any) -> None:
     selection.for_others.add(selection.position - 1, [], 5)
 
 
+@breaks("state: {}: what was forgotten, and its end", selecting)
+def _(s: Any) -> None:
+    (selection,) = s.chosen.shared.selections
+    selection.for_others.forgotten_from = selection.position
+
+
+@breaks("state: {}: {} is not scanned again for who can have it", selecting)
+def _(s: Any) -> None:
+    (selection,) = s.chosen.shared.selections
+    selection.position = s.chosen.visible
+    selection.for_others.forgotten_from, selection.for_others.forgotten_to = 1, selection.position
+
+
 @breaks("state: {}: selector {} passed over what matches", selecting)
 def _(s: Any) -> None:
     (selection,) = s.chosen.shared.selections
