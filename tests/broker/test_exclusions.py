@@ -71,11 +71,10 @@ def test_any_order_of_steps(seed: int) -> None:
         elif step == 3 and outside:
             wanting = [one for one in consumers if one.wants()]
             aside: dict[int, int] = {}
-            for sequence in random.sample(sorted(outside), min(len(outside), 5)):
-                if (
-                    wanting
-                    and exclusions.choose(wanting, list(consumers), sequence, b"", sizes[sequence], aside) is None
-                ):
+            for sequence in random.sample(sorted(outside), min(len(outside), 5)) if wanting else ():
+                found, size = exclusions.choose(wanting, list(consumers), sequence, b"", sizes[sequence])
+                if found is None:
+                    aside[sequence] = size
                     outside.discard(sequence)
             if aside:
                 exclusions.set_aside({s: sizes[s] if size else 0 for s, size in aside.items()})

@@ -62,10 +62,9 @@ def test_a_level_is_as_two_lists(seed: int) -> None:
         assert len(level) == len(ordered) + len(back) and level.in_order == len(ordered)
         assert level.came_back == min(back, default=None)
         assert level.all() == {*ordered, *back}
-    place = random.randrange(0, end + 2)
-    level.forget_from(place)
-    assert level.all() == {item for item in (*ordered, *back) if item < place}
-    assert level.behind is not None and level.behind <= place
+    known = {*ordered, *back}
+    near = {item + step for item in (*known, end) for step in (0, 1, 1 << 16)}
+    assert {item for item in near if level.is_ready(item)} == known
 
 
 def value(priority: int) -> bytes:
@@ -131,18 +130,9 @@ def test_the_lowest_of_all_is_not_known_before_what_was_forgotten_is_scanned() -
     level.extend([1, 2, 3])
     for sequence in (1, 2):
         level.leave_to_others(sequence, [], 1)
-    assert level.for_others.forgotten_from == 2 and level.first_or_rescan() == 1
+    assert level.for_others.forgotten_from == 2 and level.lowest == 1
     level.remove(1)
-    assert level.first_or_rescan() is None and level.behind == 2
-
-
-@pytest.mark.parametrize("position", [3, 8])
-def test_what_was_forgotten_before_is_still_scanned_where_more_is_forgotten(position: int) -> None:
-    level = Level()
-    level.extend([1, 5, 9])
-    level.cut(1)
-    level.forget_from(position)
-    assert level.behind == min(position, 5)
+    assert level.first_of_all == 3 and level.lowest is None and level.behind is None
 
 
 def test_what_waits_for_others_is_counted_for_itself() -> None:

@@ -52,14 +52,34 @@ class Taking:
                 if forgotten is None:
                     sequence = self.scan(consumer)
                     return sequence if sequence is None else self.taken(sequence)
-                self.for_others.rewind(forgotten)
-                self.end = forgotten
+                sequence = self.rescan(consumer, forgotten)
+                if sequence is not None:
+                    return self.taken(sequence)
             elif self.sizes.get(sequence, 0) > CONSUMERS.index(consumer):
                 self.for_others.was_asked(self.for_others.not_yet_asked([consumer], sequence), sequence)
             else:
                 self.for_others.discard(sequence)
                 if sequence in self.sizes:
                     return self.taken(sequence)
+
+    def rescan(self, consumer: Any, place: int) -> int | None:
+        """Scans some of what was forgotten for the consumer, up to the first that it can have."""
+        waiting, is_known = self.for_others, place == self.for_others.forgotten_from
+        for sequence in range(place, min(place + self.random.choice((1, 3, 50)), waiting.forgotten_to)):
+            self.looks += 1
+            size = self.sizes.get(sequence, 0)
+            if sequence in self.sizes and size > CONSUMERS.index(consumer) and is_known:
+                is_known = len(waiting) < self.most
+                if is_known:
+                    waiting.keep_again(sequence, CONSUMERS[size:])
+                else:
+                    waiting.known_to(sequence)
+            waiting.rescanned([consumer], sequence + 1)
+            if is_known:
+                waiting.known_to(sequence + 1)
+            if sequence in self.sizes and size <= CONSUMERS.index(consumer):
+                return sequence
+        return None
 
     def taken(self, sequence: int) -> int:
         del self.sizes[sequence]
@@ -85,7 +105,8 @@ def test_each_gets_the_lowest_that_it_can_have(seed: int) -> None:
             assert taking.take(consumer) == min(mine, default=None)
         kept = [*waiting]
         assert kept == sorted(set(kept)) and len(kept) <= taking.most and waiting.first == min(kept, default=None)
-        assert waiting.forgotten_from is None or all(sequence < waiting.forgotten_from for sequence in kept)
+        forgotten = waiting.forgotten_from
+        assert forgotten is None or all(sequence < forgotten < waiting.forgotten_to for sequence in (*kept, -1))
 
 
 def test_each_is_asked_once() -> None:
@@ -98,6 +119,58 @@ def test_each_is_asked_once() -> None:
         assert taking.take("huge") == number and taking.take("small") is None
     assert taking.take("middle") is None and taking.looks < 1_100
     assert taking.take("large") == 500 and taking.looks < 1_110
+
+
+@pytest.mark.parametrize("others", [[], [2]])
+def test_what_was_forgotten_is_scanned_once_for_each(others: list[int]) -> None:
+    """Also while what is kept waits for another one."""
+    taking = Taking(1)
+    taking.most = 5
+    for size in [*others, 1, 1] * 500:
+        taking.send(size)
+    count = len(taking.sizes)
+    for sequence in [sequence for sequence, size in taking.sizes.items() if size == 1]:
+        assert taking.take("middle") == sequence
+    assert taking.take("middle") is None and taking.looks < 4 * count
+    taking.looks = 0
+    for sequence in range(0, count if others else 0, 3):
+        assert taking.take("large") == sequence
+    assert taking.take("large") is None and taking.looks < 4 * count
+
+
+class Counted:
+    """A consumer; counts how often any was put into a set or looked up there."""
+
+    count = 0
+
+    def __hash__(self) -> int:
+        Counted.count += 1
+        return id(self)
+
+
+@pytest.mark.parametrize("added", ["behind", "in front"])
+def test_where_less_may_be_kept_each_consumer_is_looked_at_once(added: str) -> None:
+    waiting, consumers = WaitingForOthers(), [Counted() for _ in range(500)]
+    for sequence in range(1, 1_000):
+        waiting.add(sequence, consumers if sequence == 1 else consumers[:1], 5_000)
+    Counted.count = 0
+    waiting.add(0 if added == "in front" else 1_000, consumers[:1], 10)
+    assert [*waiting] == list(range(10) if added == "in front" else range(1, 11))
+    assert waiting.forgotten_from == (10 if added == "in front" else 11) and Counted.count < 5 * len(consumers)
+    for consumer in consumers:
+        assert waiting.not_yet_asked([consumer], 5) == [consumer]
+        waiting.was_asked([consumer], 11)
+        assert waiting.rescan_from([consumer]) == waiting.forgotten_from
+
+
+def test_at_the_bound_one_more_does_not_cost_a_look_at_each_consumer() -> None:
+    waiting, consumers = WaitingForOthers(), [Counted() for _ in range(500)]
+    for sequence in range(100, 200):
+        waiting.add(2 * sequence, consumers if sequence == 100 else consumers[:1], 100)
+    Counted.count = 0
+    for sequence in range(100, 200):
+        waiting.add(2 * sequence + 1, consumers[:1], 100)
+    assert len(waiting) == 100 and Counted.count < 10 * len(consumers)
 
 
 def test_what_is_beyond_the_bound_is_only_scanned_again_for_who_can_have_it() -> None:

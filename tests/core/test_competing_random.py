@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from holdfast.broker.cursors import halting, matches, selections
+from holdfast.broker.cursors import exclusions, halting, matches, selections
 from holdfast.core import offering
 from holdfast.settings.limits import Limits
 from holdfast.settings.queues import QueueConfig
@@ -25,6 +25,7 @@ class Steps(Competing):
     def __init__(self, seed: int, patch: pytest.MonkeyPatch) -> None:
         random = Random(seed)
         patch.setattr(matches, "HITS_MAX", random.choice((1, 2, 5, 4_096)))
+        patch.setattr(exclusions, "ASIDE_MAX", random.choice((1, 2, 5, 16_384)))
         patch.setattr(offering, "PUMP_LIMIT", random.choice((1, 5, 256)))
         patch.setattr(selections, "SCAN_BYTES", random.choice((1, 2_000, 2**22)))
         more = Random(f"{seed} more")

@@ -115,10 +115,12 @@ def take_some(rig: Rig, client: Client, count: int) -> None:
 
 
 @pytest.mark.parametrize(("sorts", "selector"), [(False, THIRDS), (True, THIRDS), (True, None)])
+@pytest.mark.parametrize("most", [8, 4_096])
 def test_who_takes_large_ones_holds_nobody_up(
-    sorts: bool, selector: str | None, monkeypatch: pytest.MonkeyPatch
+    most: int, sorts: bool, selector: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each is looked at a few times, and what is small behind them comes as if nobody took them."""
+    """Each is looked at a few times, however few are kept; what is small behind them comes as if nobody took them."""
+    with_bound(monkeypatch, most)
     looks = Looks(monkeypatch)
     rig, node = built(sorts)
     node.checks = False
@@ -142,6 +144,37 @@ def test_who_takes_large_ones_holds_nobody_up(
 
 
 @pytest.mark.parametrize("sorts", [False, True])
+@pytest.mark.parametrize("every", [1, 20])
+def test_what_was_forgotten_is_looked_at_once_for_who_takes_it(
+    every: int, sorts: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also while what is kept waits for another one, and whether it takes many of them or few."""
+    with_bound(monkeypatch, 5)
+    looks = Looks(monkeypatch)
+    rig, node = built(sorts)
+    node.checks = False
+    small, large, huge = (rig.client(node) for _ in range(3))
+    consume(rig, small, THIRDS, max_message_size=TAKES_SMALL)
+    taking = consume(rig, large, THIRDS, credit=0, max_message_size=2 * LARGE)
+    last = consume(rig, huge, THIRDS, credit=0)
+    for number in range(200):
+        put(rig, node, range(number, number + 1), LARGE if number % every == 0 and number > 9 else 4 * LARGE)
+    looks.count = 0
+    for _ in range(200 // every):
+        taking.grant(1)
+        large.accept()
+        rig.settle()
+    assert looks.count < 4 * 200
+    taking.grant(1)
+    looks.count = 0
+    for _ in range(200):
+        last.grant(1)
+        huge.accept()
+        rig.settle()
+    assert node.queue("work").messages == 0 and looks.count < 6 * 200
+
+
+@pytest.mark.parametrize("sorts", [False, True])
 def test_what_becomes_too_large_or_small_enough_is_offered_anew(sorts: bool) -> None:
     """Its annotations count in its size."""
     rig, node = built(sorts)
@@ -162,12 +195,13 @@ def test_what_becomes_too_large_or_small_enough_is_offered_anew(sorts: bool) -> 
 
 
 @pytest.mark.parametrize("sorts", [False, True])
-@pytest.mark.parametrize("large", [False, True])
+@pytest.mark.parametrize(("large", "most"), [(False, 4_096), (True, 4_096), (True, 1)])
 def test_a_drain_is_answered_while_the_queue_is_halted(
-    large: bool, sorts: bool, monkeypatch: pytest.MonkeyPatch
+    large: bool, most: int, sorts: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whether or not an entry waits for others, which the draining link cannot have."""
+    """Whether or not an entry waits for others, which the draining link cannot have, or was forgotten."""
     monkeypatch.setattr(halting, "OUTSTANDING_MAX", 10)
+    with_bound(monkeypatch, most)
     rig, node, client = world(QueueConfig(name="work", priorities=sorts))
     done(client, "OPEN", "subscription", "s", queue="work", mode="copy")
 

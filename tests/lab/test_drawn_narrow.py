@@ -5,11 +5,20 @@ from typing import Any
 
 import pytest
 
+from holdfast.broker.cursors.exclusions import Exclusions
 from holdfast.settings.queues import QueueConfig
 from holdfast_lab.base.contents import EVERYTHING
 from holdfast_lab.canaries import plant
 from holdfast_lab.draws import drawn_narrow
-from holdfast_lab.draws.drawn_narrow import CALM, DELIVERIES_MAX, FOR_OTHERS_BOUNDS, NARROW, QUEUE, with_narrow
+from holdfast_lab.draws.drawn_narrow import (
+    ASIDE_BOUND,
+    CALM,
+    DELIVERIES_MAX,
+    FOR_OTHERS_BOUNDS,
+    NARROW,
+    QUEUE,
+    with_narrow,
+)
 from holdfast_lab.plan.networks import line
 from holdfast_lab.plan.plan import Plan, from_json
 from holdfast_lab.runs.run import execute
@@ -38,6 +47,19 @@ def test_narrow_is_drawn_for_about_an_eighth_of_the_seeds() -> None:
     assert 0 < bounded < len(drawn)
 
 
+def test_one_with_a_selector_is_drawn_beside_others_without() -> None:
+    """And few of the messages that it alone takes may be set aside."""
+    plans = [plan for plan in map(draw_plan, range(1, 1_000)) if (told := narrow_in(plan)) and "selector" not in told]
+    selecting = [
+        plan for plan in plans for told in plan.workloads if told["kind"] == "consume" and _selects_from_it(told)
+    ]
+    assert selecting and any(ASIDE_BOUND in plan.knobs for plan in selecting)
+
+
+def _selects_from_it(told: dict[str, Any]) -> bool:
+    return told["queue"] == QUEUE and bool(told.get("selectors"))
+
+
 def test_nothing_else_of_a_seed_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     draw_up_to(monkeypatch, with_narrow)
     plans = list(map(draw_plan, SEEDS[:60]))
@@ -48,10 +70,8 @@ def test_nothing_else_of_a_seed_changes(monkeypatch: pytest.MonkeyPatch) -> None
         topology = replace(plan.topology, queues=without.topology.queues)
         rest = {"workloads": (), "faults": (), "knobs": {}}
         assert replace(plan, topology=topology, **rest) == replace(without, **rest)
-        assert {**without.knobs, **dict.fromkeys(FOR_OTHERS_BOUNDS)} == {
-            **plan.knobs,
-            **dict.fromkeys(FOR_OTHERS_BOUNDS),
-        }
+        bounds = dict.fromkeys((*FOR_OTHERS_BOUNDS, ASIDE_BOUND))
+        assert {**without.knobs, **bounds} == {**plan.knobs, **bounds}
         assert plan.workloads[: len(without.workloads)] == without.workloads
         assert set(without.faults) <= set(plan.faults)
 
@@ -107,3 +127,15 @@ def test_large_messages_beyond_the_bound_come_to_the_consumer_that_takes_them(pr
     with plant("apart-and-forgotten"):
         found = "was handed out while" if priorities else "accepted messages not shown"
         assert found in execute(plan, 1).failure
+
+
+def test_no_more_is_set_aside_for_one_with_a_selector_than_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others have none; they wait behind what is set aside."""
+    plan = plan_of(wide=True)
+    *sends, takes, other = plan.workloads
+    plan = replace(plan, workloads=(*sends, takes, {**other, "selectors": [EVERYTHING]}), knobs={ASIDE_BOUND: 1})
+    result = execute(plan, 1)
+    assert result.failure == ""
+    assert (result.metrics["narrow-3.dead"], result.metrics["narrow-3.ends"]) == (0, 0)
+    monkeypatch.setattr(Exclusions, "has_room", lambda *_: True)
+    assert "more is set aside than the bound" in execute(plan, 1).failure

@@ -7,6 +7,7 @@ from typing import Any
 
 from holdfast.broker.bands import Bands
 from holdfast.broker.cursors.entry_consumer import Acquired
+from holdfast.broker.cursors.exclusions import ASIDE_MAX
 from holdfast.broker.entries.blob import Blob
 from holdfast.broker.stored.bounds import Bounds
 from holdfast.endpoints.admission import ROWS_MAX
@@ -158,6 +159,22 @@ def _(s: Any) -> None:
     s.plain.shared.exclusions.aside[1] = 0
 
 
+@breaks("state: {}: more is set aside than the bound", serving)
+def _(s: Any) -> None:
+    s.plain.shared.exclusions.aside.update(dict.fromkeys(range(1_000, 1_001 + ASIDE_MAX), 0))
+
+
+@breaks("state: {}: set aside for a consumer with a selector that is gone", serving)
+def _(s: Any) -> None:
+    s.plain.shared.exclusions.aside[1_000] = 1
+    s.plain.shared.exclusions.accepted_by[1_000] = object()
+
+
+@breaks("state: {}: set aside for a consumer with a selector that is gone", serving)
+def _(s: Any) -> None:
+    s.plain.shared.exclusions.accepted_by[1_000] = next(iter(s.plain.shared.consumers))
+
+
 @breaks("state: {}: {} is held by who is gone", serving)
 def _(s: Any) -> None:
     s.plain.shared.acquired[3] = Acquired(object(), s.plain.shared.acquired[3].size)
@@ -238,6 +255,19 @@ def _(s: Any) -> None:
     (selection,) = s.chosen.shared.selections
     selection.position = s.chosen.visible
     selection.for_others.add(selection.position - 1, [], 5)
+
+
+@breaks("state: {}: what was forgotten, and its end", selecting)
+def _(s: Any) -> None:
+    (selection,) = s.chosen.shared.selections
+    selection.for_others.forgotten_from = selection.position
+
+
+@breaks("state: {}: {} is not scanned again for who can have it", selecting)
+def _(s: Any) -> None:
+    (selection,) = s.chosen.shared.selections
+    selection.position = s.chosen.visible
+    selection.for_others.forgotten_from, selection.for_others.forgotten_to = 1, selection.position
 
 
 @breaks("state: {}: selector {} passed over what matches", selecting)

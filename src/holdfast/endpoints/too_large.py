@@ -68,13 +68,10 @@ class TooLarge:
         alone = not cursor.another_takes(sequence, size)
         ended = cursor.links_ended.get(sequence, 0)
         if alone and ended >= consumer.links_ended_max:
-            if not self._dead_lettering.end_too_large(
-                cursor, sequence, value, size
-            ):  # it waits for a consumer that accepts more
-                cursor.set_aside(sequence, size)
-            return
-        if not alone and cursor.leave_to_selective(consumer, sequence, size):
-            return
+            if self._dead_lettering.end_too_large(cursor, sequence, value, size):
+                return
+            if cursor.set_aside(sequence, size):  # it waits for a consumer that accepts more
+                return
         cursor.requeue([sequence], failed=False)
         if self.holds_any(consumer) and not consumer.stopped:
             cursor.links_ended[sequence] = ended  # also 0: this marks that the message still exists (no_longer_blocks)

@@ -9,8 +9,10 @@ from collections.abc import Collection, Container, Iterable
 from typing import Any, Final
 
 from holdfast.broker import backlogs
+from holdfast.broker.cursors import exclusions
 from holdfast.broker.cursors.cursor import Cursor
 from holdfast.broker.cursors.selection import Group, Selection
+from holdfast.broker.cursors.sharing import Sharing
 from holdfast.broker.cursors.waiting_for_others import WaitingForOthers
 from holdfast.broker.entries import entry, packed
 from holdfast.broker.entries.host_names import hosted
@@ -167,6 +169,13 @@ def _hands(cursor: Cursor, where: str, known: dict[int, bytes] | None, suspended
     aside = cursor.exclusions.aside.keys()
     twice = [*(aside & returned), *(aside & cursor.acquired.keys())]
     must(not twice, f"{where}: set aside, and held or given back", twice[:20])
+    must(len(aside) <= exclusions.ASIDE_MAX, f"{where}: more is set aside than the bound", len(aside))
+    selected = [
+        sequence
+        for sequence, consumer in cursor.exclusions.accepted_by.items()
+        if sequence not in aside or consumer not in cursor.consumers or consumer in cursor.unfiltered
+    ]
+    must(not selected, f"{where}: set aside for a consumer with a selector that is gone", selected[:20])
     if cursor.tracked:
         both = [sequence for sequence in (*cursor.acquired, *cursor.requeued) if sequence in cursor.finished]
         must(not both, f"{where}: finished, and held or given back", both[:20])
@@ -259,8 +268,27 @@ def _selections(cursor: Cursor, where: str, known: dict[int, bytes]) -> None:
             must(set(group.hits).isdisjoint(group.for_others), f"{where}: hits that wait for others")
         for waiting in group.all_for_others:
             _for_others(group, waiting, where, free)
+            _forgotten(selections, group, waiting, where, free)
         lost = selections.passed_over(group, free)
         must(not lost, f"{where}: selector {group.selector.text!r} passed over what matches", lost[:20])
+
+
+def _forgotten(
+    selections: Sharing[Any], group: Group, waiting: WaitingForOthers, where: str, free: dict[int, bytes]
+) -> None:
+    """What was forgotten of that is scanned again for each of the others."""
+    first = waiting.forgotten_from
+    if first is None:
+        return
+    must(first < waiting.forgotten_to, f"{where}: what was forgotten, and its end", first, waiting.forgotten_to)
+    for sequence, value in free.items():
+        if not first <= sequence < waiting.forgotten_to or selections.looks_again_at(sequence):
+            continue
+        if selections.was_forgotten(group, waiting, sequence, value):
+            for consumer in group.consumers:
+                is_scanned = sequence in consumer.excluded or waiting.place_of(consumer) <= sequence
+                is_too_large = not is_scanned and consumer.delivery_bytes(sequence, value) > consumer.bytes_max
+                must(bool(is_scanned or is_too_large), f"{where}: {sequence} is not scanned again for who can have it")
 
 
 def _for_others(group: Group, waiting: WaitingForOthers, where: str, free: dict[int, bytes]) -> None:

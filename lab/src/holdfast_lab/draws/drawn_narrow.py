@@ -22,15 +22,17 @@ MANY: Final = 20
 """Large ones, of which all but the first few wait for the one consumer that takes them."""
 FOR_OTHERS_BOUNDS: Final = ("broker.cursors.matches:HITS_MAX", "broker.cursors.looking:FOR_OTHERS_MAX")
 """Of messages that wait for a consumer that can have them: in other queues, and in those that sort."""
+ASIDE_BOUND: Final = "broker.cursors.exclusions:ASIDE_MAX"
+"""The same in a queue that does not sort, of what those without selectors cannot have."""
 CALM: Final = frozenset({"slow-disk", "refusing-disk", "full-disk", "clock-step", "purge", "ignores-rate"})
 """Faults of a node under which no link of its clients ends."""
 
 
 def narrow(random: Random, node: str, plan: Plan) -> Scene:
     """Small and large messages for consumers that accept only the small ones; in most seeds no consumer accepts the
-    large ones, in some one does, and in some of these it comes and goes. Most of those have selectors, or a queue that
-    sorts, and a node keeps only one or two large ones apart. Where no link ends but by the node's own choice, most
-    queues have a `deliveries_max`."""
+    large ones, in some one does, and in some of these it comes and goes. Most of those have selectors, it alone or all
+    of them, or a queue that sorts, and a node keeps only one or three large ones apart. Where no link ends but by the
+    node's own choice, most queues have a `deliveries_max`."""
     places = [name for name in plan.topology.nodes if _has_a_place(plan, name)]
     calm = [name for name in places if _is_calm(plan, name)] if random.random() < 0.8 else []
     if not places:
@@ -69,10 +71,12 @@ def narrow(random: Random, node: str, plan: Plan) -> Scene:
     queue = QueueConfig(name=QUEUE, order="none", deliveries_max=most, priorities=sorts)
     knobs: dict[str, int] = {}
     if wide and not sorts and random.random() < 0.8:
-        takes["selector"] = EVERYTHING
         others[0]["selectors"] = [EVERYTHING]
+        if random.random() < 0.5:
+            takes["selector"] = EVERYTHING
     if wide and random.random() < 0.8:
-        knobs[FOR_OTHERS_BOUNDS[sorts]] = random.choice((1, 2))
+        bound = FOR_OTHERS_BOUNDS[sorts] if sorts or takes.get("selector") else ASIDE_BOUND
+        knobs[bound] = random.choice((1, 3))
         sends[1]["messages"] = MANY
         takes["messages"] = sum(told["messages"] for told in sends)
         others[0] |= {"credit": 1, "think_s": 0.2}

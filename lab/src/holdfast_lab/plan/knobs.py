@@ -83,6 +83,7 @@ KNOBS: Final[dict[str, tuple[int, ...]]] = {
 """By module, below `holdfast` if not of the lab, and name: what a run may turn it to."""
 
 BOUNDS: Final[dict[str, tuple[int, ...]]] = {
+    "broker.cursors.exclusions:ASIDE_MAX": (1, 3),
     "broker.topic:LISTENER_MESSAGES_MAX": (4, 12),
 }
 """As KNOBS, of bounds that promise something: turned only where the run expects it, by the scenes that are about it."""

@@ -44,7 +44,7 @@ class Cursor(Holdings):
     """Offers entries to its consumers: to those in `unfiltered` in turn, and to those with selectors what matches."""
 
     __slots__ = (
-        "aside_full", "attaches", "is_mixed", "is_stored", "lease_epoch", "leaves_unshown", "leaving", "mode",
+        "aside_full", "attaches", "is_mixed", "is_stored", "lease_epoch", "leaves_unshown", "leaving", "looks", "mode",
         "passed", "passed_bytes", "place_kept", "returning", "selections", "selections_first",
     )  # fmt: skip
 
@@ -55,7 +55,10 @@ class Cursor(Holdings):
         self.mode = mode
         self.passed: int
         self.passed_bytes: int
-        """Entries that this pump met and that had expired, or left meanwhile, and their bytes."""
+        """Entries that this pump met and that had expired, or left meanwhile; their bytes, and those about which it
+        asked selectors."""
+        self.looks: int
+        """Checks of this pump whether a consumer can have an entry."""
         self.leaving: set[int] | None = None
         """Entries that are leaving the disk, read once in a pump."""
         self.aside_full = False
@@ -109,8 +112,9 @@ class Cursor(Holdings):
             return
         back: list[int] = []
         if self.selections is not None and consumer in self.selections:
+            equals = self.selections.equals(consumer)
             self.selections.leave(consumer)
-            back = self.exclusions.selective_left(consumer, self.requeued)
+            back = self.exclusions.selective_left(consumer, equals, self.requeued)
         elif consumer in self.unfiltered:
             del self.unfiltered[consumer]
             back = self.exclusions.left(consumer, self.requeued)
@@ -212,6 +216,8 @@ class Cursor(Holdings):
                 handed = self.selections.pump(limit)
                 self.queue.count_out(handed)
                 given += handed
+        if self.aside_full and self.exclusions.has_room():  # consumers with selectors took some of it
+            self.queue.touch()
         return given
 
     def _pump_unfiltered(self, limit: int) -> int:
@@ -220,23 +226,28 @@ class Cursor(Holdings):
         self.is_mixed = self.takes_differ
         self.leaves_unshown = False
         self.leaving = None
-        self.passed = self.passed_bytes = 0
+        self.passed = self.passed_bytes = self.looks = 0
         queue = self.queue
         if self.exclusions.aside and consumers:
             looks = self.exclusions.offer_to(consumers, self.requeued, limit)
             queue.work.offered_count += looks // LOOKS_PER_ENTRY
             if looks >= LOOKS_MAX:
                 queue.touch()
-        aside: dict[int, int] = {}
+        aside = self.setting_aside = {}
+        accepted_by: dict[int, EntryConsumer] = {}
         try:
-            given, ran = self._hand_out(consumers, limit, aside)
+            given, ran = self._hand_out(consumers, limit, aside, accepted_by)
             if aside:
-                self.exclusions.set_aside(aside)
+                self.exclusions.set_aside(aside, accepted_by)
                 if self.counts and self.selections is not None:
                     self.queue.touch()  # with these aside the cursor may be halted no more
         except Exception:
             self.keep(*aside)
             raise
+        finally:
+            self.setting_aside = {}
+        if self.aside_full and not queue.withheld.aside.room:
+            queue.work.halted.setdefault(queue.withheld.aside, {})[queue] = None
         count = given - ran - (-ran // RUN_PER_ENTRY) + len(aside) + self.passed
         if count >= limit:
             queue.touch()
@@ -252,11 +263,13 @@ class Cursor(Holdings):
             self.queue.read_ahead.forget(self)
         return given
 
-    def _hand_out(self, consumers: list[EntryConsumer], limit: int, aside: dict[int, int]) -> tuple[int, int]:
+    def _hand_out(
+        self, consumers: list[EntryConsumer], limit: int, aside: dict[int, int], accepted_by: dict[int, EntryConsumer]
+    ) -> tuple[int, int]:
         """How many entries were handed out, and how many of them in runs. Entries that none of the consumers can have
-        are added to `aside`, as in `Exclusions.aside`. If a consumer that was deferred to the next turn can have an
-        entry, the entry and all behind it keep their places."""
-        given = in_runs = looks = 0
+        are added to `aside` and `accepted_by`, as in `Exclusions`. If a consumer that was deferred to the next turn can
+        have an entry, the entry and all behind it keep their places."""
+        given = in_runs = 0
         left_to_another = False
         round_left = share = 0
         run_max = RUN_COUNT
@@ -269,7 +282,7 @@ class Cursor(Holdings):
             if given and consumer.wants() <= 0:  # links of one session share its window: asked before each entry
                 del consumers[0]
                 continue
-            if room_bytes <= 0 or look_bytes <= 0 or looks >= LOOKS_MAX:
+            if min(room_bytes, look_bytes, PUMP_BYTES - self.passed_bytes) <= 0 or self.looks >= LOOKS_MAX:
                 self.queue.touch()
                 break
             if self.selector is None and is_plain(self, consumer):
@@ -300,23 +313,24 @@ class Cursor(Holdings):
                 break
             sequence, value, size, failures = item
             try:
-                found = self.exclusions.choose(consumers, self.unfiltered, sequence, value, size, aside)
+                found, delivery_bytes, taker = self._choose(consumers, sequence, value, size)
+                if taker is not None:
+                    accepted_by[sequence] = taker
             except Exception:
-                aside.pop(sequence, None)
                 self.keep(sequence)
                 raise
             if found is not consumer:
-                looks += len(self.unfiltered)
+                self.looks += len(self.unfiltered)
                 left_to_another = True
             if found is None:
                 look_bytes -= len(value)
                 self.leaves_unshown = True
-                self.place_kept = self.exclusions.for_later(self.unfiltered, sequence, value, size, aside[sequence])
-                self.aside_full = len(self.exclusions.aside) + len(aside) > self.exclusions.aside_max
+                self.place_kept = self.exclusions.for_later(self.unfiltered, sequence, value, size, delivery_bytes)
+                self.aside_full = not self.exclusions.has_room(len(aside))
                 if self.place_kept or self.aside_full:
                     self.keep(sequence)
-                    del aside[sequence]
                     break
+                aside[sequence] = delivery_bytes
                 continue
             if self.is_counted and not self.may_be_shown(sequence):
                 self._ask_to_show(consumers, found, item, left)
@@ -333,7 +347,7 @@ class Cursor(Holdings):
                 self._next_turn(consumer, consumers)
         if not consumers and left_to_another:
             self.place_kept = any(consumer.deferred for consumer in self.unfiltered)
-        self.queue.work.offered_count += looks // LOOKS_PER_ENTRY
+        self.queue.work.offered_count += self.looks // LOOKS_PER_ENTRY
         self.queue.work.offered_bytes += 2 * PUMP_BYTES - room_bytes - look_bytes
         return given, in_runs
 
@@ -350,7 +364,7 @@ class Cursor(Holdings):
                 waiting.append(sequence)
                 chosen: EntryConsumer | None = found
                 if sequence != item[0]:
-                    chosen = self.exclusions.choose(credit.consumers, self.unfiltered, sequence, value, size, {})
+                    chosen, _, _ = self._choose(credit.consumers, sequence, value, size)
                 if chosen is not None:
                     credit.assign(chosen)
                     marked.append(sequence)
@@ -361,6 +375,19 @@ class Cursor(Holdings):
             self.keep(*waiting)
         self.queue.work.offered_count += len(waiting)
         self.mark_shown(marked)
+
+    def _choose(
+        self, consumers: list[EntryConsumer], sequence: int, value: bytes, size: int
+    ) -> tuple[EntryConsumer | None, int, EntryConsumer | None]:
+        """Which of the consumers is handed the entry, and how many bytes the delivery has: as `Exclusions.choose`, but
+        what is too large for that consumer is left to one with a selector that can have it, with or without credit."""
+        found, delivery_bytes = self.exclusions.choose(consumers, self.unfiltered, sequence, value, size)
+        if found is None or delivery_bytes <= found.bytes_max or self.selective is None:
+            return found, delivery_bytes, None
+        taker, looks, weight = self.selective.taker(sequence, value, delivery_bytes)
+        self.looks += looks
+        self.passed_bytes += len(value) * weight
+        return (found if taker is None else None), delivery_bytes, taker
 
     def _next_turn(self, consumer: EntryConsumer, consumers: list[EntryConsumer]) -> None:
         """The consumer was handed something: now, and in the next pump, it is the turn of the next one."""

@@ -8,7 +8,7 @@ accounts of its own. The caller ends consumers if too many entries are undeliver
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from heapq import heapify, heappop, heappush
 from sys import maxsize
 from typing import Final
@@ -41,9 +41,10 @@ ASIDE_BYTES: Final = 256
 EXCLUDED_BYTES: Final = 160
 """The same for an entry that a consumer declared undeliverable."""
 
-
 GIVEN_BACK_BYTES: Final = 192
 """The same for an entry that was requeued and is not finished, including its place among those that wait."""
+
+NONE: Final[Mapping[int, EntryConsumer]] = {}
 
 
 class Exclusions:
@@ -51,14 +52,16 @@ class Exclusions:
     undeliverable in its own `excluded`."""
 
     __slots__ = (
-        "_accounts", "_by_size", "_limits", "_limits_heap", "_looked", "_mixed", "_refused", "_smallest", "aside",
-        "counted_aside", "counted_excluded", "counted_given_back", "largest", "live",
+        "_accounts", "_by_size", "_limits", "_limits_heap", "_looked", "_mixed", "_refused", "_smallest", "accepted_by",
+        "aside", "counted_aside", "counted_excluded", "counted_given_back", "largest", "live",
     )  # fmt: skip
 
     def __init__(self, accounts: Withheld) -> None:
         self.aside: dict[int, int] = {}
         """Unacquired entries that no consumer with credit could have when they were examined, ascending; the value is
         the size of the delivery if it is too large for one of those consumers, else 0."""
+        self.accepted_by: dict[int, EntryConsumer] = {}
+        """One consumer with a selector for each entry of `aside` that only such consumers accept."""
         self.live: dict[int, int] = {}
         """Each unfinished entry that a consumer declared undeliverable, and how many of the present consumers did;
         `excluded` may hold others too."""
@@ -72,11 +75,12 @@ class Exclusions:
         self._limits_heap: list[int] = []
         """Those limits, negative; some may be of consumers that left."""
         self._by_size: list[tuple[int, int]] = []
-        """(bytes, negative, sequence) of entries set aside for their size; some may be stale."""
+        """(bytes, negative, sequence) of entries set aside for their size, without those of `accepted_by`; some may be
+        stale."""
         self._smallest = maxsize
         """No entry that is set aside has fewer bytes."""
         self._mixed: set[int] = set()
-        """Entries set aside for their size that another consumer declared undeliverable; some may be stale."""
+        """Those of these entries that another consumer declared undeliverable; some may be stale."""
         self._looked: set[EntryConsumer] = set()
         """Consumers that can have none of the entries that are set aside."""
         self._refused = 0
@@ -111,12 +115,36 @@ class Exclusions:
         self._count()
         return back
 
-    def selective_left(self, consumer: EntryConsumer, requeued: list[int]) -> list[int]:
-        """As `left`, of a consumer with a selector."""
+    def selective_left(
+        self, consumer: EntryConsumer, equals: Iterable[EntryConsumer], requeued: list[int]
+    ) -> list[int]:
+        """As `left`, of a consumer with a selector. `equals`: the consumers with an equal one. What the largest of them
+        can have waits for that one; what is offered again may be accepted by others."""
         self.forget_excluded(consumer)
-        back = self._offer_anew(requeued)
+        back: list[int] = []
+        other = max(equals, key=lambda equal: equal.bytes_max, default=None)
+        for sequence in [sequence for sequence, one in self.accepted_by.items() if one is consumer]:
+            if other is not None and self.aside[sequence] <= other.bytes_max and sequence not in other.excluded:
+                self.accepted_by[sequence] = other
+            else:
+                back.append(sequence)
+        self._put_back(back, requeued)
         self._count()
         return back
+
+    def _put_back(self, sequences: Iterable[int], requeued: list[int]) -> list[int]:
+        """Moves entries that are set aside into the heap `requeued`; returns them in order."""
+        ascending = sorted(sequences)
+        for sequence in ascending:
+            self._remove(sequence)
+            heappush(requeued, sequence)
+        return ascending
+
+    def _remove(self, sequence: int) -> None:
+        """The entry, which may be set aside, is so no longer."""
+        self.aside.pop(sequence, None)
+        if self.accepted_by:
+            self.accepted_by.pop(sequence, None)
 
     def forget_excluded(self, consumer: EntryConsumer) -> None:
         """`consumer` has left: forgets what it declared undeliverable."""
@@ -135,19 +163,15 @@ class Exclusions:
     def _offer_anew(self, requeued: list[int]) -> list[int]:
         """Moves into the heap `requeued`, and returns, entries that no consumer accepts because of their size, or
         perhaps none."""
-        back: list[int] = []
-        while self._by_size and -self._by_size[0][0] > self.largest:
-            size, sequence = heappop(self._by_size)
-            if self.aside.get(sequence) == -size:
-                back.append(sequence)
-                del self.aside[sequence]
-                heappush(requeued, sequence)
-        for sequence in self._mixed.intersection(self.aside):  # not each consumer of such a size could have it
-            back.append(sequence)
-            del self.aside[sequence]
-            heappush(requeued, sequence)
+        aside, selected, largest = self.aside, self.accepted_by, self.largest
+        back = self._mixed.intersection(aside).difference(selected)  # not each consumer of such a size could have these
         self._mixed.clear()
-        return back
+        if self._by_size and -self._by_size[0][0] > largest:
+            too_large = [(-size, sequence) for size, sequence in self._by_size if -size > largest]
+            self._by_size = [item for item in self._by_size if -item[0] <= largest]
+            heapify(self._by_size)
+            back.update([item for size, item in too_large if aside.get(item) == size and item not in selected])
+        return self._put_back(back, requeued)
 
     def recount(
         self, consumers: Collection[EntryConsumer], every: Collection[EntryConsumer], requeued: list[int]
@@ -163,6 +187,8 @@ class Exclusions:
         self._looked.intersection_update(consumers)
         for consumer in consumers:
             self.joined(consumer)
+        gone = {sequence: one for sequence, one in self.accepted_by.items() if one not in every}
+        self._put_back(gone, requeued)
         self._offer_anew(requeued)
         self._count()
 
@@ -173,10 +199,10 @@ class Exclusions:
         sequence: int,
         value: bytes,
         size: int,
-        aside: dict[int, int],
-    ) -> EntryConsumer | None:
-        """Which of `consumers`, of which the first wants something, gets the entry; `size`: as the queue counts it;
-        `every`: includes those that want nothing. None if none of them can have it; then it is in `aside`."""
+    ) -> tuple[EntryConsumer | None, int]:
+        """Which of `consumers`, of which the first wants something, gets the entry, None if none of them can have it,
+        and the bytes of the delivery if it may be too large, else 0. `size`: as the queue counts it; `every`: includes
+        those that want nothing."""
         bytes_most = size + BESIDE_BYTES
         delivery_bytes = 0
         left_to_another = False
@@ -190,9 +216,8 @@ class Exclusions:
                 if left_to_another and delivery_bytes > consumer.bytes_max:
                     continue
             if consumer is consumers[0] or consumer.wants() > 0:
-                return consumer
-        aside[sequence] = delivery_bytes
-        return None
+                return consumer, delivery_bytes
+        return None, delivery_bytes
 
     def for_later(
         self, consumers: Iterable[EntryConsumer], sequence: int, value: bytes, size: int, delivery_bytes: int
@@ -247,7 +272,7 @@ class Exclusions:
                 self.live.pop(sequence, None)
         if self.aside:
             for sequence in sequences:
-                self.aside.pop(sequence, None)
+                self._remove(sequence)
         if self.counted_aside:
             self._count()
 
@@ -260,10 +285,15 @@ class Exclusions:
     @property
     def aside_max(self) -> int:
         """How many may be set aside now."""
-        return ASIDE_MAX if self._accounts.aside.room else ASIDE_MIN
+        return ASIDE_MAX if self._accounts.aside.room else min(ASIDE_MIN, ASIDE_MAX)
 
-    def set_aside(self, sizes: dict[int, int]) -> None:
-        """Sets entries aside that no consumer with credit can have: sequences, with their bytes as in `aside`."""
+    def has_room(self, beside: int = 0) -> bool:
+        """Whether one more may be set aside, beside so many that will be."""
+        return len(self.aside) + beside < self.aside_max
+
+    def set_aside(self, sizes: dict[int, int], accepted_by: Mapping[int, EntryConsumer] = NONE) -> None:
+        """Sets entries aside that no consumer with credit can have: sequences, with their bytes as in `aside`, and
+        those that only consumers with selectors accept, as in `accepted_by`."""
         self._count(len(self.aside) + len(sizes))
         smallest = min(sizes.values())
         sequences = sizes.keys()
@@ -273,7 +303,9 @@ class Exclusions:
             if consumer.bytes_max < smallest or consumer.excluded.issuperset(sequences)
         }
         if len(self._by_size) > 2 * len(self.aside) + STALE_SPARE:
-            self._by_size = [(-size, sequence) for sequence, size in self.aside.items() if size]
+            self._by_size = [
+                (-size, sequence) for sequence, size in self.aside.items() if size and sequence not in self.accepted_by
+            ]
             heapify(self._by_size)
         in_order = not self.aside or min(sequences) > next(reversed(self.aside))
         self.aside.update(sorted(sizes.items()))  # from here on nothing is called that could fail
@@ -281,14 +313,17 @@ class Exclusions:
             self.aside = dict(sorted(self.aside.items()))
         self._smallest = min(self._smallest, smallest)
         for sequence, size in sizes.items():
-            if size:
+            if sequence in accepted_by:
+                self.accepted_by[sequence] = accepted_by[sequence]
+            elif size:
                 heappush(self._by_size, (-size, sequence))
                 if sequence in self.live:
                     self._mixed.add(sequence)
 
     def taken(self, sequence: int) -> None:
         """A consumer has acquired the entry: removes it from those set aside."""
-        if self.aside.pop(sequence, None) is not None:
+        if sequence in self.aside:
+            self._remove(sequence)
             self._count()
 
     def offer_to(self, consumers: list[EntryConsumer], requeued: list[int], limit: int) -> int:
@@ -306,9 +341,7 @@ class Exclusions:
             found, looked = self._for(consumer, wanted)
             looks += looked
             limit -= len(found)
-            for sequence in found:
-                heappush(requeued, sequence)
-                del self.aside[sequence]
+            self._put_back(found, requeued)
             if len(found) < wanted:
                 self._looked.add(consumer)
         self._count()
@@ -345,6 +378,7 @@ class Exclusions:
             self._looked.clear()
             self._by_size.clear()
             self._mixed.clear()
+            self.accepted_by.clear()
             self._smallest = maxsize
         held = (len(self.aside) if aside is None else aside) * ASIDE_BYTES
         excluded = self._refused * EXCLUDED_BYTES

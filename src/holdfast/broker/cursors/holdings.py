@@ -30,8 +30,9 @@ class Selective(Protocol):
     def not_accepted(self, sequence: int) -> None:
         """No consumer of this cursor accepts the entry: each group passes it over."""
 
-    def another_takes(self, sequence: int, value: bytes, size: int) -> bool:
-        """Whether one of them, with or without credit, can have the entry, a delivery of `size` bytes."""
+    def taker(self, sequence: int, value: bytes, size: int) -> tuple[EntryConsumer | None, int, int]:
+        """One of them, with or without credit, that can have the entry, a delivery of `size` bytes; how many consumers
+        were looked at for this, and the weight of the selectors that were asked."""
 
     def forget(self) -> None:
         """The cursor was deleted: removes their counts."""
@@ -44,7 +45,7 @@ class Holdings(Shown):
     __slots__ = (
         "acquired", "ahead", "ahead_end", "counted_bytes", "exclusions", "exhausted", "finished", "finished_bytes",
         "floor", "is_bounded", "links_ended", "matched_from", "position", "prefetched", "read_ahead_bytes",
-        "read_bytes", "requeued", "selective", "selector", "tracked", "unfiltered",
+        "read_bytes", "requeued", "selective", "selector", "setting_aside", "tracked", "unfiltered",
     )  # fmt: skip
 
     def __init__(self, queue: EntryLog, owner: Owner[Any], name: str = "", *, floor: int = 0) -> None:
@@ -77,6 +78,8 @@ class Holdings(Shown):
         self.unfiltered: dict[EntryConsumer, None] = {}
         """Consumers without a selector, the next one first."""
         self.exclusions = Exclusions(queue.withheld)
+        self.setting_aside: dict[int, int] = {}
+        """Entries that this pump sets aside at its end, as in `Exclusions.aside`."""
         self.selector: EntrySelector | None = None
         """The selector of a subscription: entries that do not match are finished."""
         self.matched_from: int = maxsize
@@ -148,29 +151,24 @@ class Holdings(Shown):
         if self.exclusions.another_takes(self.unfiltered, sequence, size):
             return True
         value = None if self.selective is None else self.queue.value(sequence)
-        return value is not None and self.selective is not None and self.selective.another_takes(sequence, value, size)
+        if value is None or self.selective is None:
+            return False
+        return self.selective.taker(sequence, value, size)[0] is not None
 
-    def set_aside(self, sequence: int, size: int) -> None:
-        """An acquired entry, as a delivery of `size` bytes, waits for a consumer that accepts so much."""
+    def set_aside(self, sequence: int, size: int) -> bool:
+        """An acquired entry, as a delivery of `size` bytes, waits for a consumer that accepts so much. False if too
+        many do."""
         if sequence in self.acquired:
+            is_ahead = sequence in self.ahead
+            if not (is_ahead or self.exclusions.has_room(len(self.setting_aside))):
+                return False
             self.queue.look_again([sequence])
-            if sequence not in self.ahead:
+            if not is_ahead:
                 self.exclusions.set_aside({sequence: size})
             self.ahead.discard(sequence)
             del self.acquired[sequence]
             if self.selective is not None:
                 self.selective.not_accepted(sequence)
-
-    def leave_to_selective(self, consumer: object, sequence: int, size: int) -> bool:
-        """An entry that the consumer has acquired waits, as a delivery of `size` bytes, for consumers with selectors,
-        of which one accepts it. False if the consumer is one of these itself."""
-        if consumer not in self.unfiltered:
-            return False
-        self.queue.look_again([sequence])
-        self.exclusions.set_aside({sequence: size})
-        del self.acquired[sequence]
-        self.freed([sequence])
-        self.queue.touch()
         return True
 
     # ------------------------------------------------------------------------------------------------ outcomes

@@ -5,6 +5,7 @@ have left. At the bounds of memory the index forgets the youngest entries of the
 later.
 """
 
+from sys import maxsize
 from typing import Final
 
 from holdfast.broker.cursors import halting
@@ -13,6 +14,7 @@ from holdfast.broker.cursors.holdings import Holdings
 from holdfast.broker.cursors.ranked import EVERYTHING, Ranked
 from holdfast.broker.cursors.ready import BACK_BYTES, Level, Ready, level_of
 from holdfast.broker.cursors.sharing import MATCHES_PER_ENTRY, Sharing
+from holdfast.broker.cursors.waiting_for_others import WaitingForOthers
 from holdfast.broker.entries.read_ahead import READ_BYTES
 
 READY_MAX: Final = 8 * 1024 * 1024
@@ -251,8 +253,8 @@ class Looking(Sharing[Ranked]):
             return None
         for level in reversed(group.ready.levels):
             if level or level.behind is not None or level.for_others.is_awaited:
-                sequence = level.first_for(consumers)
-                if sequence is not None or level.behind is not None:
+                sequence, is_known = level.next_for(consumers)
+                if sequence is not None or not is_known:
                     return level, sequence
         return None
 
@@ -260,19 +262,18 @@ class Looking(Sharing[Ranked]):
         """As `_next`: the highest of the requeued entries and of those that wait for other consumers, or, for a
         subscription that has finished too much out of order, the oldest entry, so that this becomes less."""
         cursor = self._cursor
-        firsts = [(level, level.first_for(consumers)) for level in reversed(group.ready.levels)]
         if cursor.tracked and not halting.outstanding_room(cursor):
-            unknown = next(
-                (level for level, first in reversed(firsts) if first is None and level.behind is not None), None
-            )
-            if unknown is not None:
+            found = [(level, *level.next_for(consumers)) for level in group.ready.levels]
+            unknown = next((level for level, _, is_known in found if not is_known), None)
+            if unknown is not None and len(cursor.acquired) < halting.FILLING_MAX:
                 return unknown, None
-            known = {first: level for level, first in firsts if first is not None}
+            known = {first: level for level, first, _ in found if first is not None}
             if not known or len(cursor.acquired) >= halting.FILLING_MAX:
                 return None
             oldest = min(known)
             return known[oldest], oldest
-        for level, first in firsts:
+        for level in reversed(group.ready.levels):
+            first = level.first_for(consumers)
             if first is not None and first in cursor.counts:
                 return level, first
             back = [place for place in (level.came_back, level.for_others.first_for(consumers)) if place is not None]
@@ -280,13 +281,39 @@ class Looking(Sharing[Ranked]):
                 return level, min(back)
         return None
 
-    def _mark_for_rescan(self, group: Ranked, consumers: list[EntryConsumer]) -> None:
-        """Marks from where each level must be scanned again, because one of the consumers may have some of the
-        entries that were forgotten."""
-        for level in group.ready.levels:
-            forgotten = level.for_others.rescan_from(consumers)
-            if forgotten is not None:
-                level.forget_from(forgotten)
+    # ------------------------------------------------------------------------------------------------ forgotten
+
+    scanned_per_entry = SCANNED_PER_ENTRY
+
+    def _look_further(self, group: Ranked, level: Level, consumers: list[EntryConsumer]) -> int:
+        """Scans some of what is not known of the level, which one of the consumers may have before anything else of it,
+        or, without consumers, which may be the lowest; returns how many were handed out."""
+        waiting = level.for_others
+        place = waiting.rescan_from(consumers) if consumers else waiting.forgotten_from
+        first = level.first_for(consumers) if consumers else level.first_of_all
+        if place is not None and (first is None or place < first):
+            return self._rescan(
+                group, waiting, consumers, maxsize if first is None else first, most=self.for_others_max,
+                given_max=1 if halting.is_halted(self._cursor) else maxsize,
+            )  # fmt: skip
+        self._refill(group, level)
+        return 0
+
+    def was_forgotten(self, group: Ranked, waiting: WaitingForOthers, sequence: int, value: bytes) -> bool:
+        level, subscribed = group.ready.levels[level_of(value)], self._cursor.selector
+        return (
+            level.for_others is waiting
+            and (level.behind is None or sequence < level.behind)
+            and not level.is_ready(sequence)
+            and group.selector.matches(value)
+            and (subscribed is None or subscribed.matches(value))
+        )
+
+    def _keep_for_mark(self, group: Ranked, sequence: int, value: bytes) -> None:
+        group.ready.levels[level_of(value)].give_back(sequence)
+
+    def _passes_over(self, group: Ranked, sequence: int) -> bool:
+        return False
 
     # ------------------------------------------------------------------------------------------------ left to others
 

@@ -6,6 +6,7 @@ entry that became free again waits anew.
 """
 
 from collections.abc import Iterable
+from sys import maxsize
 from typing import Final
 
 from holdfast.broker.cursors.came_back import CameBack
@@ -13,6 +14,7 @@ from holdfast.broker.cursors.entry_consumer import EntryConsumer, EntrySelector
 from holdfast.broker.cursors.holdings import Holdings
 from holdfast.broker.cursors.selection import HIT_BYTES, Selection
 from holdfast.broker.cursors.sharing import MATCHES_PER_ENTRY, Sharing
+from holdfast.broker.cursors.waiting_for_others import WaitingForOthers
 
 HITS_MAX: Final = 4_096
 """Entries of one selection that match and wait for credit: at the bound it scans no further. As many may wait for other
@@ -160,7 +162,7 @@ class Matches(Sharing[Selection]):
 
     def _offer_waiting(self, selection: Selection) -> int:
         """Hands what waits to those of the selection's consumers that want something, each the lowest that it can
-        have; how many. What was forgotten beyond that is scanned again for a consumer that may have some of it."""
+        have; how many. What was forgotten is scanned again for those that may have some of it."""
         assert self._free is not None
         given = 0
         while not self._is_over:
@@ -169,8 +171,11 @@ class Matches(Sharing[Selection]):
                 break
             sequence = selection.first_for(wanting)
             forgotten = selection.for_others.rescan_from(wanting)
-            if forgotten is not None and (sequence is None or sequence >= forgotten):
-                self._rewind(selection, forgotten)
+            if forgotten is not None and (sequence is None or forgotten < sequence) and not self._halts():
+                given += self._rescan(
+                    selection, selection.for_others, wanting, maxsize if sequence is None else sequence,
+                    most=self.hits_max, given_max=maxsize,
+                )  # fmt: skip
                 continue
             if sequence is None:
                 break
@@ -191,6 +196,16 @@ class Matches(Sharing[Selection]):
             else:
                 self._leave_to_others(selection, sequence, value)
         return given
+
+    def was_forgotten(self, group: Selection, waiting: WaitingForOthers, sequence: int, value: bytes) -> bool:
+        return sequence not in group and group.selector.matches(value)
+
+    def _keep_for_mark(self, group: Selection, sequence: int, value: bytes) -> None:
+        self._add(group, sequence)
+
+    def _passes_over(self, group: Selection, sequence: int) -> bool:
+        group.pass_over(sequence)
+        return True
 
     # ------------------------------------------------------------------------------------------------ kept
 

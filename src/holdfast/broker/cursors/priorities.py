@@ -78,8 +78,6 @@ class Priorities(Looking):
         group = self._of[consumer]
         if group.position < self._cursor.queue.visible and not halting.is_halted(self._cursor):
             return True
-        if any(level.for_others.rescan_from((consumer,)) is not None for level in group.ready.levels):
-            return True  # the next pump begins to look for it
         found = self._next(group, [consumer])
         if found is None:
             return False
@@ -134,9 +132,9 @@ class Priorities(Looking):
                 level = next((item for item in levels if item or item.behind is not None or item.for_others), None)
                 if level is None:
                     return None
-                sequence = level.first_or_rescan()
+                sequence = level.lowest
                 if sequence is None:
-                    self._refill(group, level)
+                    self._look_further(group, level, [])
                     continue
                 level.remove(sequence)
                 value = self._value(sequence)
@@ -235,13 +233,14 @@ class Priorities(Looking):
         assert self._free is not None
         cursor, queue = self._cursor, self._cursor.queue
         while not self._is_over and len(queue.work.batch.retires) < RETIRES_MAX:
-            self._mark_for_rescan(group, wanting)
             found = self._next(group, wanting)
             if found is None:
                 return 0
             level, sequence = found
             if sequence is None:
-                self._refill(group, level)
+                given = self._look_further(group, level, wanting)
+                if given:
+                    return given
                 continue
             value = self._value(sequence)
             if value is None or queue.expired(value):

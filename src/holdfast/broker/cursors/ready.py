@@ -8,7 +8,7 @@ kept from which the level must be scanned again.
 from array import array
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Final
 
 from holdfast.broker.cursors.entry_consumer import EntryConsumer
@@ -91,15 +91,37 @@ class Level:
             return other
         return first
 
-    def first_or_rescan(self) -> int | None:
-        """The lowest of all that are ready or wait for others. None if there is none, or if the level must be scanned
-        before that is known. If it must, because lower entries may have been forgotten, forgets the level from there on
-        (`forget_from`), so that it is scanned again."""
-        first = min([first for first in (self.first, self.for_others.first) if first is not None], default=None)
-        forgotten = self.for_others.forgotten_from
-        if forgotten is not None and (first is None or first > forgotten):
-            self.forget_from(forgotten)
-        return None if first is None or (self.behind is not None and first >= self.behind) else first
+    def next_for(self, consumers: Collection[EntryConsumer]) -> tuple[int | None, bool]:
+        """As `first_for`, and whether it is known; it is not if the level must be scanned first, or what waited for
+        others and was forgotten."""
+        first, forgotten = self.first_for(consumers), self.for_others.rescan_from(consumers)
+        if forgotten is not None and (first is None or forgotten < first):
+            return None, False
+        return first, first is not None or self.behind is None
+
+    @property
+    def first_of_all(self) -> int | None:
+        """The lowest that is ready or waits for others."""
+        return min([first for first in (self.first, self.for_others.first) if first is not None], default=None)
+
+    @property
+    def lowest(self) -> int | None:
+        """As `first_of_all`, also of those that were forgotten. None if there is none, or if the level or these must be
+        scanned before that is known."""
+        first, forgotten = self.first_of_all, self.for_others.forgotten_from
+        if first is None or (forgotten is not None and forgotten < first):
+            return None
+        return None if self.behind is not None and first >= self.behind else first
+
+    def is_ready(self, sequence: int) -> bool:
+        """Whether it is one of these, and does not wait for others."""
+        if sequence in self._back:
+            return True
+        for place, (number, offsets) in enumerate(self._blocks):
+            if number == sequence >> BLOCK_BITS:
+                at = bisect_left(offsets, sequence & _OFFSET, lo=0 if place else self._at)
+                return at < len(offsets) and offsets[at] == sequence & _OFFSET
+        return False
 
     def not_yet_asked(self, consumers: list[EntryConsumer], sequence: int) -> list[EntryConsumer]:
         """Those of the consumers that may have this one, which is ready or waits for others."""
@@ -196,14 +218,6 @@ class Level:
         self._in_order = kept
         self.behind = behind
         self._back.keep_below(behind)
-
-    def forget_from(self, position: int) -> None:
-        """Forgets everything from `position` on, what waits for others too: it must be scanned again."""
-        known = self.behind
-        self.cut(self._count_below(position))
-        self.behind = position if known is None else min(known, position)
-        self._back.keep_below(position)
-        self.for_others.rewind(position)
 
     def drop_below(self, position: int) -> None:
         """Removes everything below `position`."""

@@ -144,9 +144,7 @@ class Selections(Matches):
             hungry = [selection for selection in self._by_text.values() if self._is_hungry(selection)]
             if not hungry:
                 break
-            if halting.is_halted(cursor):
-                for account in halting.short_of(cursor):
-                    queue.work.halted.setdefault(account, {})[queue] = None
+            if self._halts():
                 given += self._offer_what_came_back(hungry)
                 break
             first = min(selection.position for selection in hungry)
@@ -325,11 +323,6 @@ class Selections(Matches):
             consumer.count_held(sum(sizes))
             self._next_turn(selection, consumer)
         return taken
-
-    def _next_waiting(self, first: int) -> int:
-        """The lowest entry from `first` on that was given back or set aside."""
-        assert self._free is not None
-        return min((sequence for sequence in self._free.waiting if sequence >= first), default=self._cursor.position)
 
     def _is_hungry(self, selection: Selection) -> bool:
         """Whether it must look for more entries: a consumer wants some, and those that wait for a watermark are not

@@ -11,11 +11,14 @@ from collections.abc import Container, Iterable, Iterator
 from itertools import islice
 from typing import Final, Generic, TypeVar
 
+from holdfast.broker.cursors import halting
 from holdfast.broker.cursors.entry_consumer import BESIDE_BYTES, Acquired, EntryConsumer, EntrySelector
 from holdfast.broker.cursors.holdings import Holdings
 from holdfast.broker.cursors.selection import FreeEntries, Group
 from holdfast.broker.cursors.to_show import MARKS_MAX, Credit, take_alike
+from holdfast.broker.cursors.waiting_for_others import WaitingForOthers
 from holdfast.broker.entries import packed
+from holdfast.broker.entries.read_ahead import READ_BYTES, READ_COUNT
 
 MATCHES_PER_ENTRY: Final = 8
 """So many selectors asked about one entry count as one entry more that was looked at."""
@@ -114,13 +117,26 @@ class Sharing(ABC, Generic[GroupT]):
         """Whether the entry, which became free, is scanned in the next pump."""
         return sequence in self._back
 
-    def another_takes(self, sequence: int, value: bytes, size: int) -> bool:
-        """Whether one of all consumers, with or without credit, can have the entry, a delivery of `size` bytes."""
-        return any(
-            size <= consumer.bytes_max and sequence not in consumer.excluded and self._of[consumer] in matching
-            for matching in [{group for group in self._by_text.values() if group.selector.matches(value)}]
-            for consumer in self._of
-        )
+    def taker(self, sequence: int, value: bytes, size: int) -> tuple[EntryConsumer | None, int, int]:
+        """Of all consumers, with or without credit, the one that has been here the longest of those that can have the
+        entry, a delivery of `size` bytes; how many consumers were looked at for this, and the weight of the selectors
+        that were asked."""
+        matching: dict[GroupT, bool] = {}
+        weight = looks = 0
+        for consumer, group in self._of.items():
+            looks += 1
+            if size > consumer.bytes_max or sequence in consumer.excluded:
+                continue
+            if group not in matching:
+                weight += group.selector.weight
+                matching[group] = group.selector.matches(value)
+            if matching[group]:
+                return consumer, looks, weight
+        return None, looks, weight
+
+    def equals(self, consumer: EntryConsumer) -> Iterable[EntryConsumer]:
+        """The consumers of the same group."""
+        return self._of[consumer].consumers
 
     def _first(self) -> int:
         """The lowest sequence that may be free."""
@@ -244,6 +260,110 @@ class Sharing(ABC, Generic[GroupT]):
     def _pay(self, entries: int, size: int) -> None:
         self._left -= entries
         self._bytes_left -= size
+
+    # ------------------------------------------------------------------------------------------------ forgotten
+
+    scanned_per_entry = 1
+    """Forgotten entries that are looked at for the time that one takes that is handed out."""
+
+    @abstractmethod
+    def was_forgotten(self, group: GroupT, waiting: WaitingForOthers, sequence: int, value: bytes) -> bool:
+        """Whether the entry, which is free, matches and is known nowhere, so that it is one that `waiting` has
+        forgotten."""
+
+    @abstractmethod
+    def _keep_for_mark(self, group: GroupT, sequence: int, value: bytes) -> None:
+        """The entry is kept until it is on disk that it is shown."""
+
+    @abstractmethod
+    def _passes_over(self, group: GroupT, sequence: int) -> bool:
+        """Whether the group need not keep an entry that no consumer can have; then it is noted."""
+
+    def _rescan(
+        self, group: GroupT, waiting: WaitingForOthers, wanting: list[EntryConsumer], end: int, *, most: int,
+        given_max: int,
+    ) -> int:  # fmt: skip
+        """Offers forgotten entries below `end` to those of `wanting` that may have some; returns how many were handed
+        out, at most `given_max`. While there are fewer than `most`, those that they cannot have are kept again."""
+        assert self._free is not None and waiting.forgotten_from is not None
+        asked = waiting.to_rescan(wanting)
+        position = min([waiting.place_of(consumer) for consumer in asked], default=waiting.forgotten_from)
+        is_known = position == waiting.forgotten_from
+        end = min(end, waiting.forgotten_to)
+        found = self._read_again(position, end)
+        position = found[-1][0] + 1 if found else end
+        given = looked = 0
+        members = len(group.consumers)
+        for sequence, value in found:
+            is_asked = bool(asked) and given < given_max
+            if self._is_over or not (is_asked or (is_known and len(waiting) < most)):
+                position = sequence
+                break
+            looked += 1
+            self._pay(not looked % self.scanned_per_entry, len(value) * group.selector.weight)
+            if not (self._free.has(sequence, value) and self.was_forgotten(group, waiting, sequence, value)):
+                continue
+            here = [consumer for consumer in asked if waiting.place_of(consumer) <= sequence] if is_asked else []
+            if here and not self._may_have(group, sequence):
+                self._have_rescanned(waiting, asked, sequence + 1, is_known=is_known)
+                self._keep_for_mark(group, sequence, value)
+                return given
+            consumer = self._choose(here, sequence, value)
+            if consumer is not None:
+                self._have_rescanned(waiting, asked, sequence + 1, is_known=is_known)
+                forgotten = waiting.forgotten_from
+                self._hand(group, consumer, sequence, value)
+                self._pay(1, 0)
+                given += 1
+                if len(group.consumers) < members or waiting.forgotten_from != forgotten:
+                    return given  # the others may have to be asked about all of it
+                asked.remove(consumer)
+                asked = [consumer for consumer in (*asked, consumer) if consumer.wants() > 0]
+            elif is_known:
+                takers = list(self._takers(group.consumers, sequence, value))
+                self._pay(len(group.consumers) // MATCHES_PER_ENTRY, 0)
+                if takers or not self._passes_over(group, sequence):
+                    is_known = len(waiting) < most
+                    waiting.known_to(sequence)
+                    if is_known:
+                        waiting.keep_again(sequence, takers)
+        self._have_rescanned(waiting, asked if given < given_max else (), position, is_known=is_known)
+        return given
+
+    def _have_rescanned(
+        self, waiting: WaitingForOthers, asked: Iterable[EntryConsumer], position: int, *, is_known: bool
+    ) -> None:
+        """Scanned forgotten entries below `position` again for `asked`; `is_known`: none of these is forgotten now."""
+        waiting.rescanned(asked, position)
+        if is_known:
+            waiting.known_to(position)
+
+    def _read_again(self, first: int, end: int) -> list[tuple[int, bytes]]:
+        """Some entries from `first` on, below `end`, without such as cannot be free."""
+        cursor, queue = self._cursor, self._cursor.queue
+        first = first if first >= cursor.position else min(self._next_waiting(first), cursor.position)
+        if first >= end:
+            return []
+        if first in queue.cache:
+            return [*enumerate(queue.in_memory(first, min(first + READ_COUNT, end), READ_BYTES), first)]
+        found = queue.read(first, count_max=READ_COUNT, bytes_max=READ_BYTES)
+        while found and found[-1][0] >= end:
+            found.pop()
+        return found
+
+    def _next_waiting(self, first: int) -> int:
+        """The lowest entry from `first` on that was given back or set aside."""
+        assert self._free is not None
+        return min((sequence for sequence in self._free.waiting if sequence >= first), default=self._cursor.position)
+
+    def _halts(self) -> bool:
+        """Whether entries that were never shown are not offered now; then they are once there is memory."""
+        cursor = self._cursor
+        if not halting.is_halted(cursor):
+            return False
+        for account in halting.short_of(cursor):
+            cursor.queue.work.halted.setdefault(account, {})[cursor.queue] = None
+        return True
 
     # ------------------------------------------------------------------------------------------------ counted
 
