@@ -31,8 +31,8 @@ _SHARED: Final = stat.S_ISVTX | stat.S_IWOTH
 
 
 class Place(NamedTuple):
-    """A file, or where one may be made. `directory`: its own, which is open; `path`: without links; `directory_stat`:
-    of the directory is; `found`: what the file is, None if there is none."""
+    """A file, or where one may be made. `directory`: its own, which is open; `directory_stat`: of that; `path`: without
+    links; `file_stat`: of the file, None if there is none."""
 
     directory: int
     path: Path

@@ -26,7 +26,7 @@ class WaitingForOthers:
 
     def __init__(self) -> None:
         self._kept: list[int] = []
-        """Ascending, and below `forgotten`."""
+        """Ascending, and below `forgotten_from`."""
         self._next_for: dict[EntryConsumer, int] = {}
         """The lowest sequence about which each consumer was not asked; a consumer that is not here can have none."""
         self.forgotten_from: int | None = None
