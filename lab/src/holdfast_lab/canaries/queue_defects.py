@@ -385,7 +385,7 @@ QUEUE_CANARIES = (
         signature="(self, consumers: collections.abc.Iterable[holdfast.broker.cursors.entry_consumer.EntryConsumer]) "
         "-> int | None",
         broken=_forgotten_for_good,
-        expected="accepted messages not shown",
+        expected="was handed out while",
     ),
     Canary(
         name="offered-on-its-way-out",
