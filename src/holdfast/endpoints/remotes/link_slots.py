@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from holdfast.amqp.session.session import Session
-from holdfast.endpoints.remotes.kept_link import ANSWER_S, KeptLink
+from holdfast.endpoints.remotes.kept_link import ANSWER_S, LEAVE_S, KeptLink
 from holdfast.endpoints.remotes.refused import RefusalBackOff, RefusedLinks
 from holdfast.engine.clock import Clock
 from holdfast.peers.peer import Peer
@@ -20,9 +20,6 @@ LOOK_S: Final = 1.0
 
 TURN_S: Final = 10.0
 """How long a link that has something to do keeps its slot while others wait."""
-
-LEAVE_S: Final = 10.0
-"""How long a link that is to leave its slot waits for the answers to what is under way, after which it stays."""
 
 
 class LinkSlots:
@@ -254,6 +251,8 @@ class LinkSlots:
             self._leaving = None
         elif not wanted or (link.must_stay and now >= self._leaving_since + LEAVE_S):
             self._leaving = None
+            if wanted:
+                link.could_not_leave()
             link.stay()
         elif not link.must_stay:
             self._leaving = None
