@@ -12,7 +12,7 @@ from holdfast.amqp.wire.performatives import Accepted, Error
 from holdfast.amqp.wire.types import Symbol
 from holdfast.endpoints.remotes.kept_link import ANSWER_S, WAIT_S
 from holdfast.endpoints.remotes.link_slots import LOOK_S, LinkSlots
-from holdfast.endpoints.remotes.refused import AGAIN_S
+from holdfast.endpoints.remotes.refused import AGAIN_S, RefusedLinks
 from holdfast.settings.queues import QueueConfig
 from holdfast.settings.remotes import Fetch, RemoteConfig
 from holdfast_lab.base.plain_broker import PlainBroker, PlainConnection
@@ -277,6 +277,91 @@ def test_a_connection_that_is_closed_because_nothing_came_bounds_no_links() -> N
     rig.plain["mq"].connection.amqp.close(Error(Symbol(RESOURCE_LIMIT_EXCEEDED), "local-idle-timeout expired"))
     rig.run(CHANGE_S)
     assert only(node)["lost"] == 1 and len(rig.plain["mq"].connection.links) == 4
+
+
+@pytest.mark.parametrize("late_s", [LOOK_S / 2, 1.5 * LOOK_S, ANSWER_S / 3])
+def test_a_remote_that_ends_the_connection_late_for_a_link_too_many_keeps_it_mostly(late_s: float) -> None:
+    """It may look at its links from time to time."""
+    remote, broker = settling(*"abcdefgh")
+    rig, node, _, _ = few(100, 1, remote, broker)
+    served, too_many_at = 0, 0.0
+    for _ in range(int(1_200 / (LOOK_S / 2))):
+        rig.run(LOOK_S / 2)
+        connection = rig.plain["mq"].connection
+        if len(connection.links) > 4:
+            too_many_at = too_many_at or rig.now
+        served += len(connection.links)
+        if too_many_at and rig.now >= too_many_at + late_s:
+            connection.amqp.close(Error(Symbol(RESOURCE_LIMIT_EXCEEDED), "too many links"))
+            too_many_at = 0.0
+    assert only(node)["lost"] <= 6 and served > 2 * 1_200 * 3
+
+
+def test_a_connection_that_is_cut_while_one_more_link_is_tried_is_not_risked_again_at_once() -> None:
+    """A remote may say nothing of the reason."""
+    refused = RefusedLinks()
+    refused.connection_ended(8, 0.0, is_limit=True)
+    refused.try_more(4, AGAIN_S[0])
+    assert refused.links_max == 5
+    for now in range(int(ANSWER_S)):
+        refused.try_more(5, AGAIN_S[0] + now)
+    assert refused.links_max == 5
+    now_s = AGAIN_S[0] + ANSWER_S
+    refused.connection_ended(5, now_s, is_limit=False)
+    refused.try_more(4, now_s + 1)
+    assert refused.links_max == 4
+
+
+def test_links_that_a_remote_takes_are_not_said_to_be_too_many_though_it_refuses_several_for_reasons_of_their_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The others need not take turns."""
+    broker = TakesLinks(monkeypatch, 100)
+    broker.own = {*"bcef"}
+    remote, _ = settling(*"abcdef")
+    rig, node, _, _ = few(100, 1, remote, PlainBroker())
+    served = 0
+    for number in range(600):
+        rig.run(LOOK_S)
+        served += len(rig.plain["mq"].connection.links) if number >= 300 else 0
+    assert served > 2 * 300 * 0.9 and only(node)["lost"] == 0
+    broker.own = set()
+    rig.run(2 * WAIT_S[1])
+    assert len(rig.plain["mq"].connection.links) == 6
+
+
+def test_links_take_turns_where_a_remote_takes_few_and_refuses_one_for_a_reason_of_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    broker = TakesLinks(monkeypatch, 2)
+    broker.own = {"b"}
+    remote, plain = settling(*"abcdef")
+    plain.settles = False
+    rig, node, _, _ = few(100, 1, remote, plain)
+    for name, offers in plain.offers.items():
+        offers.append(payload(name))
+    for _ in range(30):
+        rig.run(CHANGE_S)
+    assert [node.bodies(name) for name in "acdef"] == [[name] for name in "acdef"]
+    assert len(broker.refused) < 60 and only(node)["lost"] == 0
+
+
+def test_a_remote_that_refuses_every_link_for_a_while_has_its_links_take_turns_after_that(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A connection that is lost there may still have the links that its user may have."""
+    broker = TakesLinks(monkeypatch, 2)
+    remote, plain = settling(*"abcdef")
+    plain.settles = False
+    rig, node, _, _ = few(100, 1, remote, plain)
+    broker.takes = 0
+    rig.plain["mq"].cut()
+    rig.run(1_200)
+    broker.takes = 2
+    for name, offers in plain.offers.items():
+        offers.append(payload(name))
+    rig.run(2 * AGAIN_S[0] + 8 * CHANGE_S)
+    assert [node.bodies(name) for name in "abcdef"] == [[name] for name in "abcdef"]
 
 
 # ------------------------------------------------------------------------------------------------ settled messages

@@ -66,8 +66,8 @@ class LinkSlots:
         """The connection has ended; what the remote has refused is remembered."""
         if self._tried_at is not None and self._clock.now < self._tried_at + ANSWER_S:
             self._refused_session()
-        elif self._too_many:
-            self.refused_links.connection_ended(len(self.holders), self._clock.now)
+        else:
+            self.refused_links.connection_ended(len(self.holders), self._clock.now, is_limit=self._too_many)
         self._tried_at = None
         self._too_many = False
         self.peer = self.due_at = self._leaving = None
@@ -180,6 +180,7 @@ class LinkSlots:
         """The link is needed no more."""
         self.waiting.pop(link, None)
         self.holders.pop(link, None)
+        self.refused_links.forget(link)
 
     def give(self) -> None:
         """Gives free slots to links that wait, first to those that have something to do."""
@@ -256,6 +257,7 @@ class LinkSlots:
             link.stay()
         elif not link.must_stay:
             self._leaving = None
+            self.refused_links.served(link)
             link.give_up()
             if link.due_at is None:
                 self.ask(link)
