@@ -94,6 +94,27 @@ def test_each_link_that_waits_is_looked_at_once_where_many_slots_come() -> None:
     assert not slots.waiting and len(links) == len(looks) == 1_000
 
 
+def test_a_link_that_asks_where_there_is_no_slot_costs_no_look_at_all_that_wait() -> None:
+    looks: list[object] = []
+
+    class Idle:
+        """A link with nothing to send."""
+
+        @property
+        def wants(self) -> bool:
+            looks.append(self)
+            return False
+
+    peer: Any = SimpleNamespace(amqp=SimpleNamespace(sessions=[], usable=True, session_count=1, channels=1))
+    clock: Any = SimpleNamespace(now=0.0)
+    slots = LinkSlots(clock, lambda link, peer, session: None)
+    slots.peer = peer
+    for _ in range(100):
+        link: Any = Idle()
+        slots.ask(link)
+    assert len(slots.waiting) == 100 and len(looks) <= 100
+
+
 def test_a_link_leaves_once_what_a_remote_accepted_that_settles_second_is_settled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

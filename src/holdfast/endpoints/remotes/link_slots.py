@@ -189,7 +189,7 @@ class LinkSlots:
             return
         self._count_sessions(now)
         self._too_many = self._too_many and not self.sessions
-        for link in self._in_order():
+        for link in self._in_order() if self._free() is not None else ():
             session = self._free()
             if session is None:
                 break
