@@ -104,16 +104,18 @@ def found(value: object) -> str:
     return text if len(text) <= FOUND_MAX else text[: FOUND_MAX - 3] + "..."
 
 
-def _as_toml(value: object) -> str:
+def _as_toml(value: object, depth: int = 0) -> str:
+    if depth > FOUND_MAX:  # that deep nothing is shown any more
+        return "..."
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int):
         return str(value) if abs(value) < _SHOWN_END else "..."
     if isinstance(value, Mapping):
-        items = [f"{_key(key)} = {_as_toml(item)}" for key, item in islice(value.items(), FOUND_MAX)]
+        items = [f"{_key(key)} = {_as_toml(item, depth + 1)}" for key, item in islice(value.items(), FOUND_MAX)]
         return f"{{ {', '.join(items)} }}" if items else "{}"
     if isinstance(value, list):
-        return f"[{', '.join(map(_as_toml, value[:FOUND_MAX]))}]"
+        return f"[{', '.join(_as_toml(item, depth + 1) for item in value[:FOUND_MAX])}]"
     return value.isoformat() if isinstance(value, (date, time)) else repr(value)
 
 
