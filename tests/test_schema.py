@@ -80,6 +80,12 @@ def test_a_value_that_is_nested_deep_is_told_as_far_as_there_is_room(
     assert found(value) == (text * depth)[: FOUND_MAX - 3] + "..."
 
 
+@pytest.mark.parametrize(("kind", "value"), [(TEXT, "a\0b"), (TEXTS, ["a", "a\0b"])])
+def test_a_text_has_no_nul(kind: Kind, value: Any) -> None:
+    """No file can be called so, and no command be given it."""
+    assert not kind.fits(value) and kind.wanted(value) == f"{kind.expected}; it has a NUL"
+
+
 @pytest.mark.parametrize(
     ("kind", "value", "said"),
     [

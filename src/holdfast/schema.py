@@ -79,10 +79,19 @@ def one_of(*choices: str) -> Kind:
     return Kind(f"one of {', '.join(choices)}", lambda value: isinstance(value, str) and value in choices)
 
 
-TEXT: Final = Kind("text in quotes, not empty", lambda value: isinstance(value, str) and value != "")
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and "\0" not in value
+
+
+def _nul_in(value: object) -> str:
+    """No name, address or argument of a command has one."""
+    texts = value if isinstance(value, list) else [value]
+    return "it has a NUL" if any(isinstance(text, str) and "\0" in text for text in texts) else ""
+
+
+TEXT: Final = Kind("text in quotes, not empty", lambda value: _is_text(value) and value != "", lacks=_nul_in)
 TEXTS: Final = Kind(
-    "a list of texts in quotes",
-    lambda value: isinstance(value, list) and all(isinstance(entry, str) for entry in value),
+    "a list of texts in quotes", lambda value: isinstance(value, list) and all(map(_is_text, value)), lacks=_nul_in
 )
 FLAG: Final = Kind("true or false", lambda value: isinstance(value, bool))
 COUNT: Final = Kind("a whole number above 0", lambda value: is_whole_within(value, 1, WHOLE_MAX + 1), is_open=True)
