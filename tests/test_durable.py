@@ -8,7 +8,7 @@ import pytest
 
 from holdfast import durable
 from holdfast.durable import replace_file, replacing
-from support.owners import HELD, owned
+from support.owners import ORDINARY_USER, owned
 
 
 def refuse(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -24,7 +24,7 @@ def test_a_new_file_in_another_owners_directory_belongs_to_who_makes_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Only root may give a file away; a file that is there keeps its owner, or is not replaced."""
-    owned(monkeypatch, {tmp_path: 7, tmp_path / "token": 7}, me=HELD)
+    owned(monkeypatch, {tmp_path: 7, tmp_path / "token": 7}, me=ORDINARY_USER)
     refuse(monkeypatch)
     replace_file(tmp_path / "token", b"secret", 0o600)
     with pytest.raises(PermissionError):
@@ -79,7 +79,7 @@ def test_a_file_that_cannot_have_its_owner_loses_the_rights_of_its_group(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They would be those of ours."""
-    owned(monkeypatch, {tmp_path / "f": 7}, me=HELD)
+    owned(monkeypatch, {tmp_path / "f": 7}, me=ORDINARY_USER)
     refuse(monkeypatch)
     (tmp_path / "f").write_text("before")
     (tmp_path / "f").chmod(0o664)

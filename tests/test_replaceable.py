@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.durable import replace_file, replacing
-from support.owners import HELD, owned
+from support.owners import ORDINARY_USER, owned
 
 ALICE = 7
 
@@ -108,7 +108,7 @@ def test_root_follows_no_link_of_another_user(tmp_path: Path, monkeypatch: pytes
 @pytest.mark.parametrize(
     ("of_link", "of_directory", "mode", "follows"),
     [
-        (ALICE, 0, 0o1777, False), (HELD, 0, 0o1777, True), (0, 0, 0o1777, True), (ALICE, ALICE, 0o1777, True),
+        (ALICE, 0, 0o1777, False), (ORDINARY_USER, 0, 0o1777, True), (0, 0, 0o1777, True), (ALICE, ALICE, 0o1777, True),
         (ALICE, 0, 0o755, True), (ALICE, 0, 0o1775, True),
     ],
 )  # fmt: skip
@@ -129,8 +129,8 @@ def test_a_link_in_a_directory_of_all_is_followed_as_the_kernel_does(
     (mine / "target").write_text("before")
     (shared / "link").symlink_to(mine / "target")
     (shared / "conf").symlink_to(mine)
-    owners = {shared: of_directory, shared / "link": of_link, shared / "conf": of_link, mine: HELD}
-    owned(monkeypatch, owners, me=HELD)
+    owners = {shared: of_directory, shared / "link": of_link, shared / "conf": of_link, mine: ORDINARY_USER}
+    owned(monkeypatch, owners, me=ORDINARY_USER)
     if follows:
         replace_file(shared / name, b"after", 0o644)
     else:

@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import ConfigError
-from holdfast.node import toml
+from holdfast.node import toml, users_file
 from holdfast.node.config import load_settings
+from holdfast.node.network.certificates import Certificates
+from holdfast.node.tls import TlsFiles
 from holdfast.node.toml import read_toml
 from holdfast.text_files import read_text, toml_of
 
@@ -58,7 +60,7 @@ def test_a_byte_that_is_not_utf8_is_told_with_its_line(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         read_text("--steps-file", str(file), 1_000)
     assert str(caught.value) == f"line 2 of --steps-file {str(file)!r} is not in UTF-8; write the file in UTF-8"
-    with pytest.raises(ConfigError, match=r"^line 2 is not in UTF-8; write the file in UTF-8"):
+    with pytest.raises(ConfigError, match=r"^line 2 of the file is not in UTF-8; write the file in UTF-8"):
         read_toml(file)
 
 
@@ -109,11 +111,11 @@ def test_a_pipe_holds_up_no_node(tmp_path: Path, pipe: Path) -> None:
 def test_a_command_reads_a_pipe_that_was_named_to_it_to_its_end(pipe: Path) -> None:
     """As `<(COMMAND)` is one; no more of it than of a file."""
     with written(pipe, b"x = 1\n"):
-        assert read_text("--steps-file", str(pipe), 1_000, waits=True) == "x = 1\n"
+        assert read_text("--steps-file", str(pipe), 1_000, allow_pipe=True) == "x = 1\n"
     with written(pipe, b"x = 1\n"):
-        assert read_toml(pipe, waits=True) == {"x": 1}
+        assert read_toml(pipe, allow_pipe=True) == {"x": 1}
     with written(pipe, b"#" * 1_000_000), pytest.raises(ConfigError, match="has more than 1000 bytes"):
-        read_text("--steps-file", str(pipe), 1_000, waits=True)
+        read_text("--steps-file", str(pipe), 1_000, allow_pipe=True)
 
 
 def test_a_file_of_toml_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,5 +123,20 @@ def test_a_file_of_toml_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     (tmp_path / "f").write_text("x = 1000")
     assert read_toml(tmp_path / "f") == {"x": 1000}
     (tmp_path / "f").write_text("x = 10000")
-    with pytest.raises(ConfigError, match="the file has more than 8 bytes; give a smaller one"):
+    with pytest.raises(ConfigError, match="the file has more than 8 bytes; give a smaller file"):
         read_toml(tmp_path / "f")
+
+
+def test_a_name_with_a_null_character_is_a_mistake_like_any_other(tmp_path: Path) -> None:
+    (tmp_path / "node.toml").write_text('topology = { file = "x\\u0000y" }\n[node]\nname = "n"\n')
+    with pytest.raises(ConfigError, match="for topology file; expected text in quotes, not empty; it has a NUL"):
+        load_settings(tmp_path / "node.toml")
+    with pytest.raises(ConfigError, match=r"the file cannot be read \(embedded null byte\); give a TOML file"):
+        read_toml(Path("x\0y"))
+    with pytest.raises(ConfigError, match=r"users_file 'x\\x00y' cannot be read \(embedded null byte\)"):
+        users_file.read(Path("x\0y"))
+    with pytest.raises(ConfigError, match=r"tls certificate_file x\0y cannot be used \(embedded null byte\)"):
+        Certificates(TlsFiles(certificate=Path("x\0y")), serves=True, dials=False)
+    for allow_pipe in (False, True):
+        with pytest.raises(ConfigError, match=r"^a file 'x\\x00y' cannot be read \(embedded null byte\)"):
+            read_text("a file", "x\0y", 1_000, allow_pipe=allow_pipe)

@@ -89,7 +89,7 @@ def whole_file(path: Path, mode: int = 0o666, directory: int | None = None) -> I
 
 
 def _created(path: Path, hidden: Path, mode: int, directory: int | None) -> int:
-    """OSError names `path`, which its reader knows."""
+    """Creates `hidden`. An OSError names `path`, the name that the user knows."""
     try:
         return os.open(hidden, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode, dir_fd=directory)
     except OSError as error:
@@ -98,14 +98,14 @@ def _created(path: Path, hidden: Path, mode: int, directory: int | None) -> int:
 
 @contextmanager
 def replacing(path: Path, mode: int | None = None) -> Iterator[BinaryIO]:
-    """What takes the place of the file that `path` leads to, on disk, if the block ends without an exception: a reader
-    sees the old or the new file.
+    """A new file, which replaces the one that `path` leads to, on disk, if the block ends without an exception: a
+    reader sees the old or the new file.
 
     `mode`: exactly that, whatever the umask is; and the owner that `_owner_for` says, without whom nothing is replaced.
     None: the mode of the file that is there, and its owner if we may give it away; otherwise its group loses its
     rights. OSError; `NotSynced` if the file is replaced nevertheless."""
     with replaceable(path) as place:
-        there, keeps = place.found, mode is None
+        there, keeps = place.file_stat, mode is None
         owner = _owner_for(place, path, is_new_given=not keeps)
         if mode is None:
             mode = 0o666 if there is None else stat.S_IMODE(there.st_mode) & 0o777
@@ -157,18 +157,18 @@ def _owner_for(place: Place, path: Path, *, is_new_given: bool) -> tuple[int, in
 
     Root gives nothing to a user who may have put the file, or a directory above it, there for that: PermissionError, as
     of the kernel, which does not open such a file either."""
-    is_root, found = os.geteuid() == 0, place.found
+    is_root, found = os.geteuid() == 0, place.file_stat
     if found is None and is_root and is_new_given:
-        found = place.within
+        found = place.directory_stat
     if found is None:
         return None
-    if is_root and found.st_uid != 0 and place.stranger is not None:
-        raise PermissionError(errno.EPERM, _who_gets_it(place.stranger, found.st_uid), str(path))
+    if is_root and found.st_uid != 0 and place.untrusted is not None:
+        raise PermissionError(errno.EPERM, _untrusted_text(place.untrusted, found.st_uid), str(path))
     return found.st_uid, found.st_gid
 
 
-def _who_gets_it(stranger: Path, user: int) -> str:
-    where = f"{stranger} belongs to another user, and not only the owner of {stranger.parent} may write there"
+def _untrusted_text(untrusted: Path, user: int) -> str:
+    where = f"{untrusted} belongs to another user, and not only the owner of {untrusted.parent} may write there"
     return f"the file would be user {user}'s: {where}; remove it, or name a file elsewhere"
 
 

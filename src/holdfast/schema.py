@@ -17,23 +17,23 @@ from holdfast.errors import ConfigError
 
 
 class Kind(NamedTuple):
-    """What a key accepts: in words, and as a test of the value. `is_open`: numbers, of which the words say no
-    maximum. `lacks`: what is wrong within a value, if that can be said."""
+    """What a key accepts: in words, and as a test of the value. `is_unbounded`: numbers whose
+    words name no maximum. `fault_in`: what is wrong within a value, for a person; empty if that is not known."""
 
     expected: str
     fits: Callable[[Any], bool]
-    is_open: bool = False
-    lacks: Callable[[Any], str] | None = None
+    is_unbounded: bool = False
+    fault_in: Callable[[Any], str] | None = None
 
     def wanted(self, value: object) -> str:
         """What is expected in place of `value`: with the maximum, where it is beyond every number, and where a number
         or a flag stands in quotes, without them."""
-        if self.is_open and is_whole(value) and value > WHOLE_MAX:
+        if self.is_unbounded and is_whole(value) and value > WHOLE_MAX:
             return f"{self.expected}, at most {WHOLE_MAX}"
         if isinstance(value, str) and any(self.fits(meant) for meant in _unquoted(value)):
             return f"{self.expected}, without quotes"
-        lacks = "" if self.lacks is None else self.lacks(value)
-        return f"{self.expected}; {lacks}" if lacks else self.expected
+        fault = "" if self.fault_in is None else self.fault_in(value)
+        return f"{self.expected}; {fault}" if fault else self.expected
 
 
 Keys = Mapping[str, Kind]
@@ -89,14 +89,14 @@ def _nul_in(value: object) -> str:
     return "it has a NUL" if any(isinstance(text, str) and "\0" in text for text in texts) else ""
 
 
-TEXT: Final = Kind("text in quotes, not empty", lambda value: _is_text(value) and value != "", lacks=_nul_in)
+TEXT: Final = Kind("text in quotes, not empty", lambda value: _is_text(value) and value != "", fault_in=_nul_in)
 TEXTS: Final = Kind(
-    "a list of texts in quotes", lambda value: isinstance(value, list) and all(map(_is_text, value)), lacks=_nul_in
+    "a list of texts in quotes", lambda value: isinstance(value, list) and all(map(_is_text, value)), fault_in=_nul_in
 )
 FLAG: Final = Kind("true or false", lambda value: isinstance(value, bool))
-COUNT: Final = Kind("a whole number above 0", lambda value: is_whole_within(value, 1, WHOLE_MAX + 1), is_open=True)
-NUMBER: Final = Kind("a number", is_number, is_open=True)
-SECONDS: Final = Kind("a number of seconds above 0", lambda value: is_number(value) and value > 0, is_open=True)
+COUNT: Final = Kind("a whole number above 0", lambda value: is_whole_within(value, 1, WHOLE_MAX + 1), is_unbounded=True)
+NUMBER: Final = Kind("a number", is_number, is_unbounded=True)
+SECONDS: Final = Kind("a number of seconds above 0", lambda value: is_number(value) and value > 0, is_unbounded=True)
 
 
 NEAR: Final = 0.85

@@ -11,30 +11,36 @@ SHOWN_MAX: Final = 60
 """The maximum number of characters of a key in an error."""
 
 
-def read_text(where: str, file: str, bytes_max: int, *, waits: bool = False) -> str:
-    """The text of a file of at most `bytes_max` bytes in UTF-8. ConfigError names `where`, the key or option.
+def read_text(where: str, file: str, bytes_max: int, *, allow_pipe: bool = False) -> str:
+    """As `text_of` for the file that `where` names, a key or an option; both are in a ConfigError."""
+    return text_of(Path(file), f"{where} {file!r}", bytes_max, allow_pipe=allow_pipe)
 
-    A pipe is refused, and so is a device: a node that starts or reloads must wait for nobody who writes to one, and
-    what it reads once more must be there then. `waits`: of a command that may be given one in its arguments, as
-    `<(COMMAND)` and /dev/stdin are; it waits for the pipe's end, and reads no more than of a file."""
+
+def text_of(
+    path: Path, shown: str, bytes_max: int, *, allow_pipe: bool = False, expected: str = "a readable file"
+) -> str:
+    """The text of a file of at most `bytes_max` bytes in UTF-8, without a byte order mark. Raises ConfigError, which
+    calls the file `shown` and says what is `expected`.
+
+    A pipe is refused, and so is a device: a node that starts or reloads must not wait for whoever writes to it, and
+    what it reads again must still be there. With `allow_pipe`, for a command whose arguments name the file, as
+    `<(COMMAND)` and /dev/stdin do, it waits for the pipe's end, and reads no more than of a file."""
     try:
-        data = read_any(Path(file), bytes_max) if waits else read_regular(Path(file), bytes_max)[0]
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise ConfigError(f"{where} {file!r} cannot be read ({reason}); give a readable file") from None
+        data = read_any(path, bytes_max) if allow_pipe else read_regular(path, bytes_max)[0]
+    except OSError as error:
+        raise ConfigError(f"{shown} cannot be read ({error.strerror}); give {expected}") from None
     if len(data) > bytes_max:
-        raise ConfigError(f"{where} {file!r} has more than {bytes_max} bytes; give a smaller file")
+        raise ConfigError(f"{shown} has more than {bytes_max} bytes; give a smaller file")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise ConfigError(not_utf8(data, f"{where} {file!r}")) from None
+        raise ConfigError(not_utf8_text(data, shown)) from None
 
 
-def not_utf8(data: bytes, where: str = "") -> str:
-    """The error for a file with a byte that is not UTF-8: its line, counted from 1, of the file that `where` names."""
+def not_utf8_text(data: bytes, shown: str) -> str:
+    """The error for a file, called `shown`, with a byte that is not UTF-8: its line, counted from 1."""
     number = next(number for number, line in enumerate(data.split(b"\n"), 1) if not _is_utf8(line))
-    place = f"line {number} of {where}" if where else f"line {number}"
-    return f"{place} is not in UTF-8; write the file in UTF-8"
+    return f"line {number} of {shown} is not in UTF-8; write the file in UTF-8"
 
 
 def _is_utf8(line: bytes) -> bool:

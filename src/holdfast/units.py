@@ -11,13 +11,14 @@ KIB: Final = 1024
 MIB: Final = 1024 * 1024
 
 WHOLE_END: Final = 10**18
-"""A number from here on is not written out."""
+"""Whole numbers from here on are shown with an exponent."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 def written(number: float) -> str:
-    """As a person writes it: a whole number with all its digits, another with six of them."""
+    """As a person writes it: a whole number below WHOLE_END with all its digits, any other number with six significant
+    digits."""
     is_whole = abs(number) < WHOLE_END and number == int(number)
     return str(int(number)) if is_whole else f"{number:g}"
 

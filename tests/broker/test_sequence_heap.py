@@ -44,13 +44,13 @@ def test_what_is_added_and_removed_again_and_again_takes_no_more_memory() -> Non
 
 def test_removing_one_of_many_costs_little_wherever_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     built: list[int] = []
-    keep_all = SequenceHeap.keep_all
+    replace = SequenceHeap.replace
 
     def counting(heap: SequenceHeap, sequences: Iterable[int]) -> None:
-        keep_all(heap, sequences)
+        replace(heap, sequences)
         built.append(len(heap))
 
-    monkeypatch.setattr(SequenceHeap, "keep_all", counting)
+    monkeypatch.setattr(SequenceHeap, "replace", counting)
     heap = SequenceHeap()
     for sequence in range(10_000):
         heap.add(sequence)

@@ -199,7 +199,7 @@ def test_a_neighbour_that_may_not_receive_is_forwarded_nothing() -> None:
     assert b.core is not None and told(b)[0][4] == "asked"
     why = "the neighbour's account may not receive from the topic; permit it, or remove it at b"
     warning = f"federation flights@b, for which the neighbour asks, does not apply: {why}"
-    assert warning in [text for _, text in a.core.warnings.all()]
+    assert warning in [condition.text for condition in a.core.warnings.all()]
     a.crash()
     a.config = a.config.__class__(**{
         **{name: getattr(a.config, name) for name in a.config.__dataclass_fields__},
@@ -208,7 +208,7 @@ def test_a_neighbour_that_may_not_receive_is_forwarded_nothing() -> None:
     a.start()
     rig.run(10)
     assert a.core is not None and len(a.core.bindings.entries) == 1 and told(b)[0][4] == "up"
-    assert warning not in [text for _, text in a.core.warnings.all()]
+    assert warning not in [condition.text for condition in a.core.warnings.all()]
 
 
 def test_a_node_of_an_earlier_version_leaves_it_asked(rig: Rig, pair: list[Node]) -> None:

@@ -9,7 +9,7 @@ def measured(node: Node, left: int, *, of_system: bool = False) -> list[str]:
     """The warnings afterwards."""
     node.handle(DescriptorsMeasured(left=left, most=1_024, of_system=of_system))
     assert node.core is not None
-    return [text for key, text in node.core.warnings.all() if key == "descriptors"]
+    return [condition.text for condition in node.core.warnings.all() if condition.key == "descriptors"]
 
 
 def test_few_are_said_once_and_shown_until_there_are_clearly_more() -> None:

@@ -95,7 +95,7 @@ def test_the_room_counts_what_the_store_may_grow_by_wherever_it_is_told() -> Non
     rig = Rig()
     node = rig.node("hub")
     client = rig.client(node)
-    node.store.to_come_bytes = lambda: 10**9  # type: ignore[method-assign]
+    node.store.growth_bytes = lambda: 10**9  # type: ignore[method-assign]
     assert node.core is not None
     wanted = node.core.room.bytes + 10**9
     assert client.manage("STATUS", "node")[1]["room_bytes"] == wanted

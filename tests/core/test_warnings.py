@@ -9,10 +9,11 @@ import pytest
 from holdfast.custody.arrival import full_queues
 from holdfast.custody.hop.blocked import Blocked
 from holdfast.engine import incidents
-from holdfast.engine.events import CertificateRead, UsersFileLookedAt
+from holdfast.engine.events import CertificateRead, UsersFileProblem
 from holdfast.federation.settings import Entry
 from holdfast.links.disk import ROOM_BYTES
 from holdfast.management.status import warnings as warnings_module
+from holdfast.management.status.condition import Condition
 from holdfast.names import HostPort
 from holdfast.peers.neighbours import features
 from holdfast.settings.hosts import UserConfig
@@ -233,7 +234,7 @@ def test_a_full_disk() -> None:
     rig = Rig()
     node = rig.node("hub")
     node.core.room.bytes = 0
-    ((_, line),) = node.core.warnings.all()
+    (line,) = (condition.text for condition in node.core.warnings.all())
     assert line.startswith("the disk is full")
 
 
@@ -245,7 +246,7 @@ def test_a_full_disk_has_its_warning_as_long_as_its_state() -> None:
     assert core.disk.status()["state"] == "ok" and not core.warnings.all()
     core.work.batch.bytes_appended += 1
     assert core.disk.status()["state"] == "full"
-    ((key, _),) = core.warnings.all()
+    (key,) = (condition.key for condition in core.warnings.all())
     assert key == "disk"
 
 
@@ -263,11 +264,11 @@ def test_a_condition_is_logged_at_its_second_look_and_anew_when_it_comes_back(mo
     rig = Rig()
     hub = rig.node("hub")
     warnings = hub.core.warnings
-    found: list[tuple[str, str]] = []
+    found: list[Condition] = []
     monkeypatch.setattr(warnings, "all", lambda: found)
     said = []
     for there in (True, True, True, False, True, True):
-        found[:] = [("disk", "it is so")] * there
+        found[:] = [Condition("disk", "it is so")] * there
         rig.run(warnings_module.LOOK_S)
         said.append(warned(hub, "it is so"))
     assert said == [0, 1, 1, 1, 1, 2]
@@ -565,9 +566,9 @@ def test_a_node_warns_of_a_file_of_users_that_it_cannot_use() -> None:
     rig = Rig()
     node = rig.node("hub")
     problem = "users_file 'users.json' may be read by others (mode 0644); make it private: chmod 600"
-    node.handle(UsersFileLookedAt(problem=problem))
+    node.handle(UsersFileProblem(problem=problem))
     assert warned(node, problem) == 1
     rig.run(30)
     assert status(rig, node)["warnings"] == [f"{problem}; the previous users are kept"] and warned(node, problem) == 1
-    node.handle(UsersFileLookedAt(problem=""))
+    node.handle(UsersFileProblem(problem=""))
     assert status(rig, node)["warnings"] == []

@@ -171,7 +171,8 @@ def test_aims_and_small_bounds_are_drawn_for_a_share_of_seeds() -> None:
     assert 100 < sum(bool(plan.knobs) for plan in plans) < 270
     turned_to = KNOBS | BOUNDS
     assert set(KNOBS) <= {knob for plan in plans for knob in plan.knobs} <= set(turned_to)
-    assert all(value in turned_to[knob] for plan in plans for knob, value in plan.knobs.items())
+    for knob, value in [item for plan in plans for item in plan.knobs.items()]:  # a scene may choose others between
+        assert min(turned_to[knob]) <= value <= max(turned_to[knob]), knob
     small = {name for plan in plans for name in _changed(plan.topology.limits)}
     assert {"stream_bytes", "frame_bytes_max", "unstored_bytes_max", "parked_bytes_max", "neighbour_links_max"} <= small
 

@@ -492,7 +492,7 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
 def test_a_file_that_is_not_text(tmp_path: Path) -> None:
     path = tmp_path / "node.toml"
     path.write_bytes(b"[node]\nname = '\xff'\n")
-    with pytest.raises(ConfigError, match="line 2 is not in UTF-8; write the file in UTF-8"):
+    with pytest.raises(ConfigError, match="line 2 of the file is not in UTF-8; write the file in UTF-8"):
         load_settings(path)
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from holdfast.client import connect
 from holdfast.client.errors import ConnectionFailed
-from holdfast.engine.events import Event, UsersChanged, UsersFileLookedAt
+from holdfast.engine.events import Event, UsersChanged, UsersFileProblem
 from holdfast.errors import ConfigError
 from holdfast.node import user_commands, users_file
 from holdfast.peers import credentials
@@ -231,7 +231,7 @@ def test_a_file_that_could_not_be_read_is_tried_again_and_told_once(
     watch.use(found)
     watch.use(found)
     assert [len(event.users) for event in fed if isinstance(event, UsersChanged)] == [2, 1]
-    assert [event.problem for event in fed if isinstance(event, UsersFileLookedAt)] == [told, ""]
+    assert [event.problem for event in fed if isinstance(event, UsersFileProblem)] == [told, ""]
     loop.close()
 
 
@@ -248,7 +248,7 @@ def test_a_file_that_is_put_back_as_it_was_can_be_used_again(tmp_path: Path) -> 
         assert isinstance(told, str)
         watch._found(told)
     assert watch.look() is None
-    problems = [event.problem for event in fed if isinstance(event, UsersFileLookedAt)]
+    problems = [event.problem for event in fed if isinstance(event, UsersFileProblem)]
     assert len(problems) == 2 and "cannot be read (No such file" in problems[0] and not problems[1]
     loop.close()
 

@@ -155,7 +155,7 @@ def test_a_neighbour_is_over_its_rate_if_it_sends_too_much_and_the_root_takes_it
     taken: int, sent: int, is_over: bool
 ) -> None:
     """What comes late was sent before, and what is sent again is taken once."""
-    watched = cut_watch._Taken(0.0, 1_000)
+    watched = cut_watch._Taken(None, 0.0, 1_000)
     watched.rates[-1] = 50.0
     watched.bytes, watched.largest = taken, 5
     watched.end_period(1.0, 50.0, 1_000 + sent)

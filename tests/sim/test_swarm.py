@@ -49,6 +49,9 @@ FOUND = {
     3_230_373: "of the lab: a subscription's link was lost in silence, and attached again after its time",
     3_230_384: "a spool let go of a message whose number would have made one gap too many for a while",
     3_230_691: "of the lab: guesses were counted over a restart, which forgets who failed",
+    3_231_571: "of the lab: two scenes sent 700 messages over a satellite, one at a time",
+    3_260_114: "of the lab: a client left its root and came again, and the root began to look on anew",
+    3_231_641: "of the lab: after a refused commit messages wait until what is left of it is stored",
 }
 """Seeds that found a defect, and which."""
 

@@ -204,7 +204,7 @@ def test_what_may_be_stored_does_not_rise_when_the_file_grows(tmp_path: Path, mo
     for number in range(100):
         store.commit(Batch(appends=[(1, number + 1, bytes(250_000))]))
         now.append(store.room_bytes())
-        possible.append(now[-1] + store.to_come_bytes())
+        possible.append(now[-1] + store.growth_bytes())
         assert possible[-1] == store.room_bytes_possible()
     assert sorted(now, reverse=True) != now, "the file grows ahead, in steps"
     assert sorted(possible, reverse=True) == possible

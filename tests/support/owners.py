@@ -8,8 +8,8 @@ import pytest
 
 from holdfast import replaceable
 
-HELD: int = 1000
-"""A user who is not root."""
+ORDINARY_USER: int = 1000
+"""A user who is not root, as whom a test runs."""
 
 
 def owned(monkeypatch: pytest.MonkeyPatch, owners: Mapping[Path, int], *, me: int) -> list[tuple[int, int]]:
@@ -22,7 +22,7 @@ def owned(monkeypatch: pytest.MonkeyPatch, owners: Mapping[Path, int], *, me: in
         owner = owners.get(Path(os.readlink(f"/proc/self/fd/{opened}")), 0)
         return os.stat_result((*seen[:4], owner, owner, *seen[6:10]))
 
-    monkeypatch.setattr(replaceable, "_found", found)
+    monkeypatch.setattr(replaceable, "_stat_of", found)
     monkeypatch.setattr(os, "geteuid", lambda: me)
     monkeypatch.setattr(os, "fchown", lambda opened, *owner: given.append(owner))
     return given

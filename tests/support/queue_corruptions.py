@@ -244,7 +244,7 @@ def _(s: Any) -> None:
 def _(s: Any) -> None:
     (selection,) = s.chosen.shared.selections
     selection.position = s.chosen.visible
-    selection.hits.keep_all(())
+    selection.hits.replace(())
 
 
 @breaks("state: {}: who is asked, and subscriptions", publishing)

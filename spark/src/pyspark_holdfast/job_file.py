@@ -47,7 +47,7 @@ class Job:
 
 def read_job(file: str) -> Job:
     """What the file says. Raises ConfigError."""
-    text = read_text("job", file, FILE_BYTES_MAX, waits=True)
+    text = read_text("job", file, FILE_BYTES_MAX, allow_pipe=True)
     document = toml_of(text, file)
     _known(file, "the file", document, ("checkpoint", "trigger_s", LIST, *PARTS))
     for part in PARTS:

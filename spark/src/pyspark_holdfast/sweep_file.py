@@ -33,7 +33,7 @@ class Wanted:
 
 def read_sweep(file: str) -> list[Wanted]:
     """All runs of the file's grids, in its order. Raises ConfigError."""
-    text = read_text("sweep", file, FILE_BYTES_MAX, waits=True)
+    text = read_text("sweep", file, FILE_BYTES_MAX, allow_pipe=True)
     document = toml_of(text, file)
     _known(file, "the file", document, ("grid",))
     grids = document.get("grid")

@@ -18,7 +18,7 @@ from holdfast.engine.outbox import Outbox
 from holdfast.links.containment import Containment
 from holdfast.links.pressure import Pressure
 from holdfast.management.status.descriptors import Descriptors
-from holdfast.management.status.users_file import UsersFile
+from holdfast.management.status.users_file_status import UsersFileStatus
 from holdfast.management.triggers import Triggers
 from holdfast.peering.doors import Doors
 from holdfast.peering.sessions import Neighbour
@@ -48,7 +48,7 @@ class DriverEvents:
         *,
         measured: Callable[[], dict[str, Any]],
         certificate_read: Callable[[events.CertificateRead], None],
-        users_file: UsersFile,
+        users_file: UsersFileStatus,
     ) -> None:
         self._clock = clock
         self._log = log
@@ -108,7 +108,7 @@ class DriverEvents:
         elif isinstance(event, events.UsersChanged):
             self._users_file.changed(event)
             self._doors.users_changed(event)
-        elif isinstance(event, events.UsersFileLookedAt):
+        elif isinstance(event, events.UsersFileProblem):
             self._users_file.read(event)
         elif isinstance(event, events.ConfigRead):
             self._reloading.read(event)

@@ -429,7 +429,7 @@ class Parts:
         self.driver_events = DriverEvents(
             clock, self.log, self.outbox, self.connections, self.guard, self.pressure, self.containment, self.doors,
             self.forwarding, self.descriptors, self.neighbours, self.remotes, self.triggers, self.reloading,
-            measured=administration.measured.fields, certificate_read=administration.certificate_expiry.read,
+            measured=administration.measured.fields, certificate_read=administration.certificate_status.read,
             users_file=administration.users_file,
         )  # fmt: skip
         self.dispatch.join(

@@ -16,7 +16,7 @@ from holdfast.broker.cursors.entry_consumer import EntryConsumer
 from holdfast.state.catalog import Catalog
 
 GIVEN_BACK_MAX: Final = 10_000
-"""The work of one turn, some 10 ms: entries that are looked at, and links, which count as an entry each."""
+"""The most work of one turn, about 10 ms: each entry that is looked at counts as 1, and so does each link."""
 
 
 @dataclass(slots=True)
@@ -89,7 +89,7 @@ class Returns:
         cursor.returning = True
 
     def step(self) -> None:
-        """Does this turn's share: of each lane as much as of any other."""
+        """Does this turn's work, in equal shares of the lanes."""
         left = GIVEN_BACK_MAX
         while self.lanes and left > 0:
             cursor = next(iter(self.lanes))
@@ -108,7 +108,7 @@ class Returns:
             self._over(next(iter(self.lanes)))
 
     def _serve(self, cursor: Cursor, share: int) -> int:
-        """Does what costs so much, or 1 more, of the cursor's lane. Returns the cost."""
+        """Does work of the cursor's lane until it has cost `share`, or 1 more. Returns the cost."""
         lane, exists = self.lanes[cursor], self._catalog.has_cursor(cursor)
         cost = 0
         while lane and cost < share:
@@ -123,7 +123,7 @@ class Returns:
         return cost
 
     def _over(self, cursor: Cursor) -> None:
-        """Nothing waits in the cursor's lane."""
+        """Removes the cursor's lane, with whatever still waits in it; the cursor hands out entries again."""
         del self.lanes[cursor]
         cursor.returning = False
         if self._catalog.has_cursor(cursor):

@@ -30,11 +30,11 @@ more is refused."""
 
 @dataclass(slots=True)
 class AskedPurge:
-    """A request: for messages up to `end`, of which those are counted that no earlier request asked for. `told` is
-    called with how many left."""
+    """A request: for messages up to `end`, of which those are counted that no earlier request asked for. `done` is
+    called with the number of messages deleted."""
 
     end: int
-    told: Callable[[int], None]
+    done: Callable[[int], None]
     gone: int = 0
 
 
@@ -49,7 +49,7 @@ class Purge:
     asked: list[AskedPurge] = field(default_factory=list)
 
     def count(self, gone: list[tuple[int, bytes]]) -> None:
-        """These messages left, in ascending order."""
+        """Counts these messages, in ascending order, which were deleted, for the requests."""
         counted = 0
         for asked in self.asked:
             upto = bisect_left(gone, asked.end, key=itemgetter(0))
@@ -57,7 +57,7 @@ class Purge:
             counted = upto
 
     def count_at_most(self, count: int) -> None:
-        """So many have left in all."""
+        """Lowers the counts, of later requests first, so that they add up to at most `count`."""
         for asked in self.asked:
             asked.gone = min(asked.gone, count)
             count -= asked.gone
@@ -151,16 +151,16 @@ class BackgroundJobs:
         """Whether the maximum number of requests waits."""
         return sum(len(purge.asked) for purge in self.purges.values()) + self._departures.asked >= ASKED_MAX
 
-    def purge(self, queue: Queue, told: Callable[[int], None]) -> None:
+    def purge(self, queue: Queue, done: Callable[[int], None]) -> None:
         """Empties a queue except for acquired entries; in a transmission queue, tombstones take their places and stay.
-        `told` is called in the turn that deletes the last entry, with how many left; what an earlier purge that is
-        under way takes, it counts. The caller has checked `full`.
+        `done` is called in the turn that deletes the last entry, with the number of messages deleted, without those of
+        an earlier request that is under way, which counts them. The caller has checked `full`.
         """
         purge = self.purges.get(queue) or Purge(0, queue.visible, queue.tombstones)
         begin_purge(queue)
         self.purges[queue] = purge  # from here on nothing is called that could fail
         purge.end = max(purge.end, queue.visible)
-        purge.asked.append(AskedPurge(purge.end, told))
+        purge.asked.append(AskedPurge(purge.end, done))
 
     def forget(self, queue: Queue) -> None:
         """The queue was deleted: its remaining entries leave with it."""
@@ -209,7 +209,7 @@ class BackgroundJobs:
 
     def _over(self, purge: Purge) -> None:
         while purge.asked:
-            purge.asked[0].told(purge.asked[0].gone)
+            purge.asked[0].done(purge.asked[0].gone)
             del purge.asked[0]
 
     def _leave(self, queue_id: int) -> bool:

@@ -156,8 +156,9 @@ class UsersChanged:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UsersFileLookedAt:
-    """`problem`: why the file of users cannot be used, in place of which the users of before are; empty: it can."""
+class UsersFileProblem:
+    """`problem`: why the file of users cannot be used, so that the previous users are kept; empty if it can be used
+    again."""
 
     problem: str
 
@@ -210,7 +211,8 @@ class DescriptorsMeasured:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CertificateRead:
     """The certificate that the node shows now is valid from `begins_ms` until `ends_ms` of the wall clock; None: it
-    shows none. `problem`: why the files of `[tls]` cannot be used, in place of which those of before are; or empty."""
+    shows none. `problem`: why the files of `[tls]` cannot be used, so that the previous certificates stay in use; empty
+    if they can be used."""
 
     begins_ms: int = 0
     ends_ms: int | None = None
@@ -256,7 +258,7 @@ Event = (
     | ForwardingChanged
     | NetworkChanged
     | UsersChanged
-    | UsersFileLookedAt
+    | UsersFileProblem
     | ConfigRead
     | StatusAsked
     | CommandEnded

@@ -36,7 +36,7 @@ from holdfast.federation.parents import Routes, both_ways, reached
 from holdfast.federation.relaying import Choice, Relays, tagged
 from holdfast.federation.rows import LIFE_HIGH, RELAY, VERSION_HIGH, VOID, Row, Stamp, text_hash
 from holdfast.federation.serving import PartsCache
-from holdfast.federation.sets import Edition, Held, Key, is_sound, make, stamped, substitute, within
+from holdfast.federation.sets import Edition, Held, Key, bounded, is_sound, make, stamped, substitute
 from holdfast.federation.settings import Bounds, Entry, check_entries, federates
 from holdfast.federation.standing import Standing, standing
 from holdfast.federation.taking import voided
@@ -108,7 +108,7 @@ class Federation:
         self._retry_at: float | None = None
         self._summed_at = now + SUMMARY_S
         for key, held in own.items():
-            self.sets.put(key, stamped(within(held, bounds.rows_max), Stamp(self.life, 1)))
+            self.sets.put(key, stamped(bounded(held, bounds.rows_max), Stamp(self.life, 1)))
 
     # ------------------------------------------------------------------------------------------------ told by the node
 
@@ -240,7 +240,7 @@ class Federation:
     @property
     def held_bytes(self) -> int:
         """The estimated memory of all sets, and of what is kept to compare them."""
-        return self.sets.bytes + self.cache.bytes(self.sets.committed)
+        return self.sets.bytes + self.cache.held_bytes(self.sets.committed)
 
     def _say_committed(self, now: float) -> None:
         moved, self.sets.moved = self.sets.moved, {}
@@ -253,7 +253,7 @@ class Federation:
                     neighbour.serving.pending[key] = None
                     if new is None or new.stamp == VOID:
                         neighbour.serving.end_comparison(key)
-        self.cache.keep([one.serving for one in self.neighbours.values()], self.sets.committed)
+        self.cache.discard_unused([one.serving for one in self.neighbours.values()], self.sets.committed)
         self._answered(moved, now)
 
     def refused(self, now: float) -> None:
@@ -520,7 +520,7 @@ class Federation:
             for key, follower in neighbour.serving.followers.items():
                 self._compare(neighbour, key, follower.has)
         self._release()
-        self.cache.keep([one.serving for one in self.neighbours.values()], self.sets.committed)
+        self.cache.discard_unused([one.serving for one in self.neighbours.values()], self.sets.committed)
         self.claims.forget(lambda key: self.sets.current(key) is not None)
         self.nonces = {key: nonce for key, nonce in self.nonces.items() if self.sets.current(key) is not None}
         self.following.leave(now)

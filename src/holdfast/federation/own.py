@@ -14,7 +14,7 @@ from typing import Final
 from holdfast.broker.subjects import ANY, ONE
 from holdfast.federation.messages import BYTES_MAX, ROWS_MAX
 from holdfast.federation.rows import EVERYTHING, RELAY, WIDE, Row, Stamp, covers
-from holdfast.federation.sets import Held, changed, difference, stamped, within
+from holdfast.federation.sets import Held, bounded, changed, difference, stamped
 from holdfast.federation.summaries import SUMMARY_MAX, stands_for, summary
 from holdfast.federation.wanted import Wanted
 
@@ -79,7 +79,7 @@ class Own:
 
     def _next(self, held: Held, now: float, keys_max: int, rows_max: int, bytes_s: float) -> Held | None:
         if len(held.rows) > rows_max:  # of an earlier version of this program, or after a fault in memory
-            return within(stamped(held, _following(held.stamp)), rows_max)
+            return bounded(stamped(held, _next_stamp(held.stamp)), rows_max)
         add, remove = self._difference(held, now, keys_max, rows_max, bytes_s)
         edges = held.edges | self.edges
         if not add and not remove:
@@ -91,7 +91,7 @@ class Own:
             return None
         if not some and len(less) == len(remove):
             edges = self.edges
-        return changed(held, _following(held.stamp), add=some, remove=less, edges=edges)
+        return changed(held, _next_stamp(held.stamp), add=some, remove=less, edges=edges)
 
     def _difference(
         self, held: Held, now: float, keys_max: int, rows_max: int, bytes_s: float
@@ -210,7 +210,7 @@ def _stands_for(other: Row, row: Row) -> bool:
     return other.pattern == row.pattern or covers(other.pattern, row.pattern)
 
 
-def _following(stamp: Stamp) -> Stamp:
+def _next_stamp(stamp: Stamp) -> Stamp:
     return Stamp(stamp.life, stamp.version + 1)
 
 

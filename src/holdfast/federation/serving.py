@@ -101,15 +101,15 @@ class PartsCache:
         """Whether `of` need not make them."""
         return held.form in self._kept
 
-    def keep(self, servings: Collection["Serving"], committed: Callable[[Key], Held | None]) -> None:
-        """Lets go of the forms that none of these compares any more."""
+    def discard_unused(self, servings: Collection["Serving"], committed: Callable[[Key], Held | None]) -> None:
+        """Discards the forms that none of these compares any more, nor may begin to compare."""
         for key, held, _ in list(self._kept.values()):
             now = committed(key)
             is_current = now is not None and now.form == held.form
-            if not any(serving.may_ask(key, held, is_current=is_current) for serving in servings):
+            if not any(serving.may_compare(key, held, is_current=is_current) for serving in servings):
                 del self._kept[held.form]
 
-    def bytes(self, committed: Callable[[Key], Held | None]) -> int:
+    def held_bytes(self, committed: Callable[[Key], Held | None]) -> int:
         """The estimated memory: of the parts, and of the rows of forms that sets do not have any more."""
         size = 0
         for key, held, _ in self._kept.values():
@@ -218,7 +218,7 @@ class Serving:
                 follower.reset()
                 self.pending[key] = None
 
-    def may_ask(self, key: Key, held: Held, *, is_current: bool) -> bool:
+    def may_compare(self, key: Key, held: Held, *, is_current: bool) -> bool:
         """Whether the neighbour compares this form of a set, or may begin to: of those that it takes, the current
         ones."""
         follower = self.followers.get(key)

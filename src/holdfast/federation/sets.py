@@ -172,7 +172,7 @@ def stamped(held: Held, stamp: Stamp) -> Held:
     return replace(held, stamp=stamp)
 
 
-def within(held: Held, rows_max: int) -> Held:
+def bounded(held: Held, rows_max: int) -> Held:
     """The set; `#` in place of its rows where these are more than a set may have."""
     return held if len(held.rows) <= rows_max else make(held.stamp, [EVERYTHING], held.edges)
 

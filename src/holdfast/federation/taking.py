@@ -55,8 +55,9 @@ class Repair:
     rows: set[Row]
     total: int
     """The sum of the rows' hashes."""
-    rows_max: int
-    """With more rows than this the set has too many, because some are not of the base; of that any may leave later."""
+    rows_during_max: int
+    """The most rows that the set may have during the repair: the node's bound, and as many more as there were at the
+    start, any of which may leave later."""
     bytes: int = 0
     """The estimated memory of the rows that came, less those that went."""
     asked: set[str] = field(default_factory=set)
@@ -318,7 +319,7 @@ class Taking:
         repair.rows -= gone
         repair.rows |= came
         repair.received[message.prefix] = message.rows
-        if len(repair.rows) > repair.rows_max or self.repair_bytes > self.bytes_max:
+        if len(repair.rows) > repair.rows_during_max or self.repair_bytes > self.bytes_max:
             self._end_repair(key)
             self.anew.discard(key)
             return substitute(message.new.stamp, repair.edges, message.new.digest)

@@ -145,6 +145,11 @@ class Disk:
             self._retry_at = self._clock.now + RETRY_S
 
     @property
+    def refuses(self) -> bool:
+        """Whether it has refused the last commit that it answered."""
+        return self._refused > 0
+
+    @property
     def rests(self) -> bool:
         """Whether the gathered turn waits before it is tried again."""
         if self._retry_at is not None and self._clock.now >= self._retry_at:

@@ -24,7 +24,7 @@ from holdfast.management.operations.services import ServiceOperations
 from holdfast.management.operations.subscriptions import SubscriptionOperations
 from holdfast.management.operations.transactions import TransactionOperations
 from holdfast.management.requests import RequestParts, Requests
-from holdfast.management.status.certificate_expiry import CertificateExpiry
+from holdfast.management.status.certificate_status import CertificateStatus
 from holdfast.management.status.destinations import DestinationStatus
 from holdfast.management.status.hosts import HostStatus
 from holdfast.management.status.managed_parts import ManagedParts
@@ -35,7 +35,7 @@ from holdfast.management.status.queues import QueueStatus
 from holdfast.management.status.remotes import RemoteStatus
 from holdfast.management.status.sessions import SessionStatus
 from holdfast.management.status.status import NodeStatus
-from holdfast.management.status.users_file import UsersFile
+from holdfast.management.status.users_file_status import UsersFileStatus
 from holdfast.management.status.warnings import Warnings
 from holdfast.management.where.questions import WhereQuestions
 from holdfast.management.where.search import Whereabouts
@@ -54,14 +54,14 @@ class Administration:
         )  # fmt: skip
         self.questions = WhereQuestions(here, clock, config.limits, neighbours, parts.identities)
         remotes = RemoteStatus(clock, parts.remotes, parts.forwarding.knows)
-        self.certificate_expiry = CertificateExpiry(clock)
-        self.users_file = UsersFile(parts.log, (host.name for host in config.vhosts))
+        self.certificate_status = CertificateStatus(clock)
+        self.users_file = UsersFileStatus(parts.log, (host.name for host in config.vhosts))
         self.warnings = Warnings(
             config.name, clock, parts.log, catalog=catalog, disk=parts.disk, descriptors=parts.descriptors,
             incidents=parts.incidents, neighbours=neighbours, routing=parts.routing, stores=parts.store_names,
             destination=parts.destination, forwarding=parts.forwarding, departures=parts.departures,
-            bindings=parts.bindings, large_receives=parts.large_receives, of_remotes=remotes.conditions,
-            certificate_expiry=self.certificate_expiry, of_users_file=self.users_file.conditions,
+            bindings=parts.bindings, large_receives=parts.large_receives,
+            sources=(self.certificate_status.conditions, self.users_file.conditions, remotes.conditions),
             has_topology=config.topology is not None,
         )  # fmt: skip
         self.meter = _meter(parts)

@@ -90,7 +90,7 @@ _ADDRESSES: Final = Kind(
 )
 
 
-def _lacks_of_fetch(value: Any) -> str:
+def _fault_in_fetch(value: Any) -> str:
     """The first of the tables that lacks a key, or has one too many."""
     for place, item in enumerate(value if isinstance(value, list) else (), 1):
         if not isinstance(item, dict):
@@ -110,7 +110,7 @@ _FETCH: Final = Kind(
         and all(isinstance(item, dict) and item.keys() == set(FETCH_KEYS) for item in value)
         and all(isinstance(text, str) for item in value for text in item.values())
     ),
-    lacks=_lacks_of_fetch,
+    fault_in=_fault_in_fetch,
 )
 _STEPS: Final = Kind(
     "a list of tables",

@@ -7,7 +7,6 @@ accepted.
 
 import logging
 import threading
-import time
 from asyncio import AbstractEventLoop, TimerHandle
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
@@ -15,12 +14,10 @@ from typing import Final, Protocol
 
 from holdfast.engine.events import CertificateRead, ConfigDecided, ConfigRead, Event
 from holdfast.errors import HoldfastError
-from holdfast.management.status.certificate_expiry import fault_of
 from holdfast.node import users_file
 from holdfast.node.config import NodeSettings
 from holdfast.node.logs import LogSettings
-from holdfast.node.network import certificates as network
-from holdfast.node.network.certificates import Certificates
+from holdfast.node.network.certificates import Certificates, PreparedCertificates
 from holdfast.node.network.dials import Dials
 from holdfast.node.process.appending import Opened
 from holdfast.node.process.telemetry import AuditFile, RecordFile, TelemetryFile
@@ -67,7 +64,7 @@ class Prepared:
     users: UserList | None
     reopened: tuple[tuple[RecordFile, Opened], ...]
     log: Opened | None
-    certificates: network.Prepared
+    certificates: PreparedCertificates
     have_changed: bool
     """The certificates' files."""
 
@@ -188,7 +185,7 @@ class Reloader:
         is_same = settings.users_file is not None and settings.users_file == self.settings.users_file
         users = users_file.read(settings.users_file) if settings.users_file is not None and is_same else None
         have_changed = self.certificates is not None and self.certificates.have_changed()
-        certified = self._certified(settings)
+        certificates = self._prepare_certificates(settings)
         reopened: list[tuple[RecordFile, Opened]] = []
         try:
             for file, path in ((self._telemetry, settings.telemetry_file), (self._audit, settings.audit_file)):
@@ -199,9 +196,9 @@ class Reloader:
             for _, opened in reopened:
                 opened.close()
             raise
-        return Prepared(settings, users, tuple(reopened), log, certified, have_changed)
+        return Prepared(settings, users, tuple(reopened), log, certificates, have_changed)
 
-    def _certified(self, new: NodeSettings) -> network.Prepared:
+    def _prepare_certificates(self, new: NodeSettings) -> PreparedCertificates:
         """Prepares TLS to use the new files, for the present listeners, and for the present and the
         new neighbours and remotes: the core may keep some of them until a restart."""
         dials = any(item.tls for item in (*new.core.dialled, *self.settings.core.dialled))
@@ -216,7 +213,7 @@ class Reloader:
                 made.changed, made.tell = self._check_revoked, self._feed
                 made.watch(self._loop)
 
-        return network.Prepared(use, CertificateRead() if made is None else made.own)
+        return PreparedCertificates(use, CertificateRead() if made is None else made.own)
 
     def _bounded(self, new: NodeSettings) -> NodeSettings:
         """A bound that depends on the store's size keeps its present value until the next start."""
@@ -260,9 +257,7 @@ class Reloader:
             changed.append("tls")
         elif found.have_changed:
             changed.append("tls certificates")
-        if (old.tls != new.tls or found.have_changed) and (
-            fault := fault_of(found.certificates.own, time.time_ns() // 1_000_000)
-        ):
+        if (old.tls != new.tls or found.have_changed) and (fault := found.certificates.fault()):
             changed.append(fault)
         restart = [key for field, key in AT_START.items() if getattr(old, field) != getattr(new, field)]
         return tuple(changed), tuple(dict.fromkeys(restart))

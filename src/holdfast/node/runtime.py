@@ -21,7 +21,6 @@ from holdfast.lines import one_line
 from holdfast.names import HostPort
 from holdfast.node.config import NodeSettings
 from holdfast.node.driven import AdminTarget, Core
-from holdfast.node.listening import describe
 from holdfast.node.network.certificates import certificates_of
 from holdfast.node.network.connections import Connections
 from holdfast.node.network.descriptors import Descriptors
@@ -35,6 +34,7 @@ from holdfast.node.process.records import Records
 from holdfast.node.process.telemetry import AuditFile, TelemetryFile
 from holdfast.node.process.writer import CommitWriter
 from holdfast.node.reload import Load, LogTarget, Reloader
+from holdfast.node.socket_errors import describe
 from holdfast.node.users_file import UsersWatch
 from holdfast.node.wakeups import WakeUps
 from holdfast.storage.port import Store

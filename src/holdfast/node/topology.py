@@ -13,10 +13,10 @@ from holdfast.routing.topology import SUPER, Topology, TopologyNode, topology_of
 from holdfast.settings.neighbours import NeighbourConfig
 
 
-def load_topology(path: Path, *, waits: bool = False) -> Topology:
-    """The topology in `path`; `waits` as for `read_toml`. Raises ConfigError that begins with the path."""
+def load_topology(path: Path, *, allow_pipe: bool = False) -> Topology:
+    """The topology in `path`; `allow_pipe` as for `read_toml`. Raises ConfigError that begins with the path."""
     try:
-        return topology_of(read_toml(path, waits=waits))
+        return topology_of(read_toml(path, allow_pipe=allow_pipe))
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
 

@@ -19,7 +19,7 @@ from holdfast.routing.topology import cost_number, warnings
 
 def check(args: argparse.Namespace) -> int:
     """0: the file is a topology, whatever it is warned of. `args`: file, json."""
-    topology = load_topology(Path(args.file), waits=True)
+    topology = load_topology(Path(args.file), allow_pipe=True)
     told = warnings(topology)
     supers = [node.name for node in topology.supers()]
     if args.json:
@@ -40,7 +40,7 @@ def check(args: argparse.Namespace) -> int:
 
 def routes(args: argparse.Namespace) -> int:
     """0: the table of `args.node`, by the destinations' names. `args`: file, node, json."""
-    topology = load_topology(Path(args.file), waits=True)
+    topology = load_topology(Path(args.file), allow_pipe=True)
     try:
         node_of(topology, args.file, args.node)
     except ConfigError:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from holdfast import durable
-from holdfast.engine.events import Event, UsersChanged, UsersFileLookedAt
+from holdfast.engine.events import Event, UsersChanged, UsersFileProblem
 from holdfast.errors import ConfigError
 from holdfast.node.watching import Watch
 from holdfast.peers.user_list import BYTES_MAX, SEED_BYTES, UserList, parse, render
@@ -122,7 +122,7 @@ class UsersWatch:
     def _report(self, problem: str) -> None:
         if problem != self._problem:
             self._problem = problem
-            self._feed(UsersFileLookedAt(problem=problem))
+            self._feed(UsersFileProblem(problem=problem))
 
     def close(self) -> None:
         """Looks no more."""

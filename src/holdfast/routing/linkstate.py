@@ -85,8 +85,9 @@ class LinkStates:
         left: bool = False,
         is_super: bool = False,
     ) -> None:
-        """Makes a new version of our record, at least `version` and above every version that was ever received; after a
-        reset, of those that are not void."""
+        """Originates a new version of our record: at least `version`, above our last one, and above every version of it
+        that was received (after a reset, every one that is not void). If that would be VERSION_HIGH or more (after a
+        reset, VERSION_VOID), the versions are reset."""
         own = self.own
         before = own.record.version if own is not None else 0
         first, version = version, max(version, before + 1, self.floor + 1)

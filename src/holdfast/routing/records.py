@@ -17,7 +17,7 @@ VERSION_END: Final = 2**63
 VERSION_HIGH: Final = VERSION_END - 2**20
 """A version at or above this is corrupt and is reset: versions begin at a wall clock in milliseconds."""
 VERSION_VOID: Final = VERSION_HIGH - 2**10
-"""A reset makes versions from here on void: also the last ones that its node said before it."""
+"""A reset makes versions from here on void, and so the last ones that the node originated before the reset."""
 
 LEFT: Final = 1
 STAMPED: Final = 2

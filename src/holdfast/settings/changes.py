@@ -184,17 +184,19 @@ def _differences(what: str, before: Iterable[Any], after: Iterable[Any], name: _
             yield f"{what} {key} removed"
 
 
-def _queues(before: Iterable[QueueConfig], after: Iterable[QueueConfig], exist: Container[HostedName]) -> Iterable[str]:
-    """Which are added, and which entries come and go beside queues that are there, or are not."""
+def _queues(
+    before: Iterable[QueueConfig], after: Iterable[QueueConfig], existing: Container[HostedName]
+) -> Iterable[str]:
+    """Queues that are added, and entries that are added or removed. `existing`: the queues that the node has."""
     old, new = ({item.key: item for item in items} for items in (before, after))
     for key, item in new.items():
-        if key not in exist:
+        if key not in existing:
             yield f"{QUEUE} {_of_host(item)} added"
         elif key not in old:
             yield f"entry of {QUEUE} {_of_host(item)} added"
     for key, item in old.items():
         if key not in new:
-            yield _stays(item) if key in exist else f"entry of {QUEUE} {_of_host(item)} removed"
+            yield _stays(item) if key in existing else f"entry of {QUEUE} {_of_host(item)} removed"
 
 
 def _stays(item: QueueConfig) -> str:

@@ -15,7 +15,7 @@ class Measured(Protocol):
     @property
     def shared_bytes(self) -> int: ...
     def room_bytes(self) -> int: ...
-    def to_come_bytes(self) -> int: ...
+    def growth_bytes(self) -> int: ...
 
 
 class Room:
@@ -41,10 +41,9 @@ class Room:
         return room + min(self._store.shared_bytes, (FORWARDING_BYTES if forwarding else 0) + reserve) >= size
 
     @property
-    def possible_bytes(self) -> int:
-        """The room as last measured, and what the store's file may still grow by: how much fits before producers
-        wait."""
-        return self.bytes + self._store.to_come_bytes()
+    def bytes_possible(self) -> int:
+        """The room as last measured, and `growth_bytes` of the store: how much fits before producers wait."""
+        return self.bytes + self._store.growth_bytes()
 
     @property
     def appended_bytes(self) -> int:

@@ -335,11 +335,11 @@ class LmdbStore:
 
     def room_bytes_possible(self) -> int:
         """See `Store.room_bytes_possible`."""
-        return self.room_bytes() + self.to_come_bytes()
+        return self.room_bytes() + self.growth_bytes()
 
-    def to_come_bytes(self) -> int:
-        """See `Store.to_come_bytes`."""
-        return 0 if self._place.gone is not None else max(0, self._room.to_come_bytes())
+    def growth_bytes(self) -> int:
+        """See `Store.growth_bytes`."""
+        return 0 if self._place.gone is not None else max(0, self._room.growth_bytes())
 
     def room_bytes_most(self) -> int:
         """See `Store.room_bytes_most`."""

@@ -219,8 +219,8 @@ class MemoryStore:
         """See `Store.room_bytes_possible`: nothing here grows."""
         return self.room_bytes()
 
-    def to_come_bytes(self) -> int:
-        """See `Store.to_come_bytes`."""
+    def growth_bytes(self) -> int:
+        """See `Store.growth_bytes`."""
         return 0
 
     def room_bytes_most(self) -> int:

@@ -65,8 +65,9 @@ class Store(EntryReader, Protocol):
     def room_bytes_possible(self) -> int:
         """What `room_bytes` would be if the file were as long as the disk and `bytes_max` allow now."""
 
-    def to_come_bytes(self) -> int:
-        """How much more than `room_bytes` that is. Cheap: it measures nothing of the store, and grows no file."""
+    def growth_bytes(self) -> int:
+        """`room_bytes_possible` less `room_bytes`: what the file may still grow by. Cheap: measures nothing of the
+        store and grows no file. At least 0."""
 
     def room_bytes_most(self) -> int:
         """What `room_bytes` would be if nothing were stored and the disk were otherwise empty."""

@@ -118,7 +118,7 @@ class Room:
         most -= min(RESERVE_BYTES_MAX, most // DISK_SHARE) + min(OWN_BYTES, most // OWN_SHARE)
         return most // DISK_BYTES_PER_BYTE
 
-    def to_come_bytes(self) -> int:
+    def growth_bytes(self) -> int:
         """What `room_bytes` would be more if the file were as long as the disk allows now, at most
         `allocation.bytes_most`."""
         return (self.bytes_most() - self.allocation.bytes) // DISK_BYTES_PER_BYTE

@@ -14,7 +14,7 @@ from holdfast.settings.queues import QueueConfig
 from holdfast_lab.base.seed_tree import SeedTree
 from holdfast_lab.draws.drawn_clients import fails
 from holdfast_lab.draws.drawn_pacing import QUEUE, RATES, rate_needed
-from holdfast_lab.draws.drawn_scenes import in_time, renewed_in, takes_from
+from holdfast_lab.draws.drawn_scenes import gone_back, in_time, renewed_in, takes_from
 from holdfast_lab.plan.faults import Fault
 from holdfast_lab.plan.plan import Plan
 
@@ -79,7 +79,7 @@ def _sends(node: str, name: str, priorities: list[int], messages: int, random: R
 def _ends(random: Random, plan: Plan, node: str) -> list[Fault]:
     """Clocks that are set, lives that end, and a disk that refuses."""
     found = []
-    goes_back = {fault.node for fault in plan.faults if fault.kind == "restore-backup"}
+    goes_back = gone_back(plan)
     for _ in range(random.choice((0, 1, 3))):
         at = round(random.uniform(0.1, plan.safety_s), 6)
         kind = random.choice(("clock-step", "clock-step", "crash", "refusing-disk"))

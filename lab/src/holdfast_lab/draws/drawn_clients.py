@@ -11,7 +11,7 @@ from typing import Any, Final
 from holdfast.settings.queues import QueueConfig
 from holdfast_lab.base.fences import QUEUES
 from holdfast_lab.base.seed_tree import SeedTree
-from holdfast_lab.draws.drawn_scenes import Scene, in_time, poor_disk, takes_from, with_scenes
+from holdfast_lab.draws.drawn_scenes import Scene, gone_back, in_time, poor_disk, takes_from, with_scenes
 from holdfast_lab.plan.faults import Fault
 from holdfast_lab.plan.plan import Plan
 
@@ -67,7 +67,7 @@ def dynamic(random: Random, node: str, plan: Plan) -> Scene:
     told = {"rounds": random.choice((20, 40)), "size": random.choice((12, 200, 3_000)), "name": "dynamic"}
     told |= {"messages": random.choice((5, 30)), "credit": random.choice((10, 30))}
     # Who went back to an older store does not die before it is told.
-    lives_on = any(fault.kind == "restore-backup" and fault.node == node for fault in plan.faults)
+    lives_on = node in gone_back(plan)
     faults = []
     for _ in range(random.choice((0, 3, 6))):
         kind = random.choice(("cut-clients", "cut-clients", "cut-clients" if lives_on else "crash"))

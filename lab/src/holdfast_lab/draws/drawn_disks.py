@@ -3,6 +3,8 @@
 Rules of this file: from streams of its own, so that nothing else of a seed changes. A store that goes back to an older
 state forgets what it had sent, and only who has seen more can tell it so (docs/adr/0025, *What is left*): so it is that
 of a node which is added to the network, has one neighbour, sends to that one alone, and is on the way of nobody.
+Nothing that it sends may wait while later messages go on, as what its neighbour does not take would: behind such a gap
+the neighbour cannot tell it which numbers it gives twice.
 """
 
 from dataclasses import replace

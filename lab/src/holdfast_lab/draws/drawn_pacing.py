@@ -14,7 +14,7 @@ from holdfast.pacing.choosing import NAMES
 from holdfast.pacing.settings import PacingConfig
 from holdfast_lab.base.seed_tree import SeedTree
 from holdfast_lab.draws.drawn_clients import fails
-from holdfast_lab.draws.drawn_scenes import in_time, renewed_in, takes_from
+from holdfast_lab.draws.drawn_scenes import gone_back, in_time, renewed_in, takes_from
 from holdfast_lab.plan.faults import Fault
 from holdfast_lab.plan.plan import Plan
 
@@ -89,7 +89,7 @@ def _faults(random: Random, plan: Plan, root: str, clients: list[str]) -> list[F
     """Links that break, so that rates and reports are lost, and lives of the root and of clients that end."""
     found = []
     # Who went back to an older store does not die before it is told.
-    goes_back = {fault.node for fault in plan.faults if fault.kind == "restore-backup"}
+    goes_back = gone_back(plan)
     for _ in range(random.choice((0, 2, 6))):
         node = random.choice([root, *clients])
         at = round(random.uniform(0.2, plan.safety_s), 6)

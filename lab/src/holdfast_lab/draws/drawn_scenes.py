@@ -309,11 +309,16 @@ def taken_again(random: Random, node: str, plan: Plan) -> Scene:
 
 
 def too_large(random: Random, node: str, plan: Plan) -> Scene:
-    """Dozens of messages that a next hop does not take, in seeds with such a node: they wait to be dead letters."""
+    """Dozens of messages that a next hop does not take, in seeds with such a node: they wait to be dead letters. None
+    come from a node whose store goes back: until they have ended, its neighbour has no mark beyond them, and so nothing
+    that tells the store (docs/GUARANTEES.md, *What is left*)."""
     takes = list(plan.topology.takes)
     if not takes or plan.topology.routing is not None:
         return Scene()
-    sends = _sends(random.choice(plan.topology.neighbours(takes[0])), "too-large", random.choice((30, 100)), size=6_000)
+    senders = [name for name in plan.topology.neighbours(takes[0]) if name not in gone_back(plan)]
+    if not senders:
+        return Scene()
+    sends = _sends(random.choice(senders), "too-large", random.choice((30, 100)), size=6_000)
     return Scene([{**sends, "address": f"too-large@{takes[0]}"}])
 
 
@@ -356,6 +361,11 @@ def in_time(plan: Plan, wanted: int) -> int:
 def renewed_in(plan: Plan) -> set[str]:
     """Nodes whose disks do not stay what they are: a strict queue waits for ever for what a lost one had."""
     return {fault.node for fault in plan.faults if fault.kind in PUT_BACK or fault.kind == "replace-disk"}
+
+
+def gone_back(plan: Plan) -> set[str]:
+    """Nodes whose stores go back to an older state and do not know it until a neighbour tells them."""
+    return {fault.node for fault in plan.faults if fault.kind == "restore-backup"}
 
 
 def by_two_ways(random: Random, node: str, plan: Plan) -> Scene:

@@ -247,9 +247,9 @@ def draw_load(
     return queues, workloads, replace(limits, **draw_sizes(seeds.stream("sizes"))), slowest_s
 
 
-def window_of(messages: int, trip_s: float) -> int:
+def window_of(messages: int, trip_s: float, within_s: float = WINDOWS_S) -> int:
     """The least that may be under way so that `messages`, a window for each round trip, are through in time."""
-    return ceil(messages * (trip_s + COMMIT_S) / WINDOWS_S)
+    return ceil(messages * (trip_s + COMMIT_S) / within_s)
 
 
 def draw_limits(random: Random, window: int, *, disk_lost: bool) -> Limits:

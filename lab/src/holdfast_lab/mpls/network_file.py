@@ -93,7 +93,7 @@ def read_network(name: str) -> NetworkFile:
     if name in PACKAGED:
         text = files("holdfast_lab.mpls").joinpath("networks", f"{name}.toml").read_text(encoding="utf-8")
     elif "/" in name or name.endswith(".toml"):
-        text = read_text("network", name, FILE_BYTES_MAX, waits=True)
+        text = read_text("network", name, FILE_BYTES_MAX, allow_pipe=True)
     else:
         raise ConfigError(f"invalid network {name!r}; expected a path or one of {', '.join(PACKAGED)}")
     return parse_network(name, text)

@@ -17,7 +17,7 @@ from holdfast.routing.settings import RoutingConfig
 from holdfast.routing.topology import DIRECTIONS
 from holdfast.settings.limits import Limits
 from holdfast.settings.queues import QueueConfig
-from holdfast.text_files import not_utf8, toml_of
+from holdfast.text_files import text_of, toml_of
 from holdfast.units import written
 from holdfast_lab.base.seed_tree import SeedTree
 from holdfast_lab.plan.faults import KINDS as FAULT_KINDS
@@ -430,16 +430,7 @@ def load(name_or_path: str, seed: int = 1) -> Plan:
 
 
 def _read(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            data = file.read(FILE_BYTES_MAX + 1)
-        if len(data) > FILE_BYTES_MAX:
-            raise ConfigError(f"{path} is too large; the limit is {FILE_BYTES_MAX} bytes")
-        return data.decode()
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read ({error.strerror})") from None
-    except UnicodeDecodeError:
-        raise ConfigError(not_utf8(data, str(path))) from None
+    return text_of(path, str(path), FILE_BYTES_MAX, allow_pipe=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -214,9 +214,10 @@ class BandsWatch:
 
     def _look_waiting(self, node: SimNode, core: "NodeCore", queue: Queue, seen: _Seen, came: int, now: float) -> None:
         """What waits at a full queue is taken once there is room for it, whatever lower ones wait before it. What the
-        disk or the node's end keeps waiting is not judged."""
+        disk or the node's end keeps waiting is not judged: after a commit that was refused, messages wait until what is
+        left of it is stored."""
         waits: dict[tuple[object, int], float] = {}
-        hindered = core.disk.takes_nothing or core.disk.rests or core.stopping or node.store.stalled
+        hindered = core.disk.takes_nothing or core.disk.refuses or core.stopping or node.store.stalled
         for link in () if hindered else core.links.producers.get(queue, {}):
             if link in core.links.waiting_for_space:
                 continue

@@ -1,8 +1,8 @@
 """Watches that a root holds a neighbour to its rate that ignores it (docs/adr/0077-room-by-priority.md).
 
-Rules of this file: counts itself what the root takes, as it takes it, and never asks what the root makes of that. What
-it cannot know it takes in the node's favour. What a root takes may have been under way for long, if it reads slowly: a
-neighbour is over its rate while it also sends too much. What it sends again is not taken twice.
+Rules of this file: it counts the messages that the root takes itself, and never uses the root's own counts. Where it
+cannot know, it decides in the node's favour. A root that reads slowly takes messages that were under way for long: a
+neighbour counts as over its rate only while it also sends too much. A message that is sent again is not taken twice.
 """
 
 from collections import deque
@@ -36,7 +36,9 @@ class _Taken:
     """What the root took of one neighbour's own messages for one host. `rates`: the highest that it had in each of the
     last periods, the one that runs last. `sent`: all bytes that the neighbour had sent to it when the period began."""
 
-    def __init__(self, now: float, sent: int) -> None:
+    def __init__(self, row: object, now: float, sent: int) -> None:
+        """`row`: the root's own of that neighbour, made anew where it had left."""
+        self.row = row
         self.began_at = now
         self.sent = sent
         self.bytes = 0
@@ -77,7 +79,9 @@ class CutWatch:
                 if core.forwarding.via(name) != name:
                     continue
                 sent = self._clients.sent_bytes[name, destination_of(host, node.name)]
-                taken = self._taken.setdefault((host, name), _Taken(now, sent))
+                taken = self._taken.get((host, name))
+                if taken is None or taken.row is not row:  # so the root begins to look on as well
+                    taken = self._taken[host, name] = _Taken(row, now, sent)
                 rate = float(max(row.told_rate, row.told_base))  # it has its base where rates are lost
                 taken.rates[-1] = max(taken.rates[-1], rate)
                 if now >= taken.began_at + max(PERIOD_S, table.pacing.period_s):

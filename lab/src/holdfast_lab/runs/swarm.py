@@ -49,6 +49,7 @@ from holdfast_lab.draws.drawn_services import with_services, with_services_apart
 from holdfast_lab.draws.drawn_takes import with_takes, with_takes_for_programs
 from holdfast_lab.draws.drawn_topologies import with_topologies
 from holdfast_lab.draws.drawn_unreached import with_full, with_unreached
+from holdfast_lab.draws.drawn_windows import with_windows
 from holdfast_lab.draws.drawn_wire import with_wire
 from holdfast_lab.plan.plan import Plan
 from holdfast_lab.runs.coverage import ACTS, FATES, FAULTS, MEETINGS, MET, Coverage, watched
@@ -118,9 +119,10 @@ DRAWS: Final[tuple[Draw, ...]] = (
     with_short_names,
     with_takes_for_programs,
     with_narrow,
+    with_windows,
 )
 """What is drawn on top of a plan: aims add knobs to those of the small bounds, and the wire takes one away again where
-LMDB lies under the nodes."""
+LMDB lies under the nodes. Windows come last, for they must let through all that the others send."""
 
 Canary = Callable[[], None]
 """Called in the worker before a seed runs: plants a defect, to show that the swarm finds it."""

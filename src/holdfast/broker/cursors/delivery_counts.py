@@ -1,7 +1,8 @@
 """How often the deliveries of a cursor's entries have failed, where that is stored (docs/adr/0066).
 
-Rules of this file: `changed` has the entries that differ from the store; nothing is written here. An entry is *marked*
-if it is shown although the cursor's watermark does not cover it, as for consumers with selectors: if the node is
+Rules of this file: `changed` has the entries that differ from the store; nothing is written here. An entry with the
+count 0 was shown, and its delivery did not fail: its next delivery is marked as a redelivery. An entry is *marked* if
+it is shown although the cursor's watermark does not cover it, as for consumers with selectors: if the node is
 killed, its delivery has failed.
 """
 
@@ -64,8 +65,9 @@ class DeliveryCounts(dict[int, int]):
         return not self.changed.isdisjoint(shown)
 
     def unmark(self) -> None:
-        """It is known of each entry that was shown whether its delivery failed. That of a released one did not: its row
-        says that it was shown."""
+        """Called when the node stops properly, after the deliveries of acquired entries were counted as failed: no
+        entry needs a mark. The rows of released entries, with the count 0, are stored too, so that these still count as
+        shown."""
         self.changed |= self.marked
         self.changed.update(self)
         self.marked.clear()

@@ -9,7 +9,7 @@ from heapq import heapify, heappop, heappush
 from typing import Final
 
 SPARE: Final = 64
-"""Removed sequences in the heap, beside as many as there are members, at which it is built anew."""
+"""The heap is rebuilt once it has so many more removed sequences than members."""
 
 
 class SequenceHeap:
@@ -49,22 +49,22 @@ class SequenceHeap:
             return
         members.remove(sequence)
         if len(heap) > 2 * len(members) + SPARE:
-            self.keep_all(members)
+            self.replace(members)
         else:
             while heap and heap[0] not in members:
                 heappop(heap)
 
-    def keep_all(self, sequences: Iterable[int]) -> None:
-        """These are all that are here from now on."""
+    def replace(self, sequences: Iterable[int]) -> None:
+        """Replaces all sequences with these."""
         self._members = set(sequences)
         self._heap = list(self._members)
         heapify(self._heap)
 
     def keep_below(self, position: int) -> None:
         """Removes everything from `position` on."""
-        self.keep_all([sequence for sequence in self._members if sequence < position])
+        self.replace([sequence for sequence in self._members if sequence < position])
 
     def keep_from(self, position: int) -> None:
         """Removes everything below `position`."""
         if self._heap and self._heap[0] < position:
-            self.keep_all([sequence for sequence in self._members if sequence >= position])
+            self.replace([sequence for sequence in self._members if sequence >= position])

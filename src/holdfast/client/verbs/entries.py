@@ -77,7 +77,7 @@ async def _rows(connection: Connection, args: argparse.Namespace) -> list[dict[s
 
 
 async def _matching_rows(connection: Connection, args: argparse.Namespace) -> list[dict[str, Any]]:
-    """Of those that are in the queue now; one that leaves it meanwhile is left out."""
+    """The rows of the matching messages that are in the queue now, without those that leave it meanwhile."""
     found: list[dict[str, Any]] = []
     async with aclosing(_matching(connection, args)) as sequences:
         async for sequence in sequences:
@@ -130,7 +130,7 @@ async def _browsed(
 
 
 async def _sequences(connection: Connection, args: argparse.Namespace) -> AsyncGenerator[int, None]:
-    """Those that were given, or of what was found, which is looked for bit by bit."""
+    """The sequences of the arguments, and those of messages that match the selector, as they are found."""
     for sequence in args.sequences:
         yield sequence
     if args.selector is not None:

@@ -18,7 +18,7 @@ from holdfast.client.connection import Connection
 from holdfast.client.errors import ManagementError, UndecodableMessage
 from holdfast.client.verbs.entries import browsed
 from holdfast.client.verbs.printing import Output
-from holdfast.client.verbs.receiving import any_size
+from holdfast.client.verbs.receiving import too_large_advice
 from holdfast.client.verbs.render import as_json
 from holdfast.client.verbs.running import Progress, complain, connect_as, in_thread, place_of, refused, run
 from holdfast.durable import NotSynced, replacing
@@ -68,7 +68,7 @@ async def _export(args: argparse.Namespace) -> int:
     except ManagementError as error:
         return refused(args, error)
     except HoldfastError as error:
-        complain(args, error, any_size(args.queue, error))
+        complain(args, error, too_large_advice(args.queue, error))
         code = 1
     say(json_line({**told, "seconds": round(time.monotonic() - started, 3)}), file=sys.stderr)
     return code or (1 if told["unreadable"] else 0)

@@ -35,7 +35,7 @@ def link(args: argparse.Namespace) -> int:
 def _steps(args: argparse.Namespace) -> object:
     """What `--steps-file` has. ConfigError where it is none."""
     where = f"--steps-file {args.steps_file!r}"
-    text = read_text("--steps-file", args.steps_file, tables.FILE_BYTES_MAX, waits=True)
+    text = read_text("--steps-file", args.steps_file, tables.FILE_BYTES_MAX, allow_pipe=True)
     document = toml_of(text, where)
     check_keys(where, document, {"steps": Kind("a list of tables", lambda value: isinstance(value, list))})
     told = tables.with_tables(document.get("steps", []), where, read_text)

@@ -33,8 +33,8 @@ UNREADABLE_SHOWN_MAX: Final = 100
 """Messages that cannot be read, of which each has a line of its own."""
 
 
-def any_size(address: str, error: HoldfastError) -> str:
-    """How a message is taken that was too large for the link; empty for another error."""
+def too_large_advice(address: str, error: HoldfastError) -> str:
+    """How to receive a message that was too large for the link; empty for another error."""
     if getattr(error, "condition", None) != MESSAGE_SIZE_EXCEEDED:
         return ""
     return f"; `holdfast receive {address} --to DIRECTORY` takes messages of any size"
@@ -46,7 +46,7 @@ def advice_for(args: argparse.Namespace, error: HoldfastError) -> str:
     is_topic = TOPIC_PREFIX in unquote(args.address)
     if looks and is_topic and getattr(error, "condition", None) == NOT_IMPLEMENTED:
         return f"; leave out {'--browse' if args.browse else '--from-sequence'}"
-    return any_size(args.address, error)
+    return too_large_advice(args.address, error)
 
 
 class Receiving(ABC, Generic[R]):

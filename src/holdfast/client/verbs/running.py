@@ -55,7 +55,7 @@ STOP_SIGNALS: Final = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 1
 
 
 class _OneLine(logging.Formatter):
-    """What the library warns of holds words of the other end."""
+    """Puts warnings of the client library on one line each: they may have text of the other end."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         return one_line(super().formatMessage(record))
@@ -186,7 +186,7 @@ def refused(args: argparse.Namespace, error: ManagementError) -> int:
 
 
 def complain(args: argparse.Namespace, error: HoldfastError, advice: str = "") -> None:
-    """`advice`: what to do at the command line, where the node knows of links alone."""
+    """Prints the error in one line. `advice`: what to do at the command line, as the error speaks of links."""
     say(f"holdfast {_verb(args)}: {error}{advice}", file=sys.stderr)
 
 

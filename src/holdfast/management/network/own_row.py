@@ -77,7 +77,7 @@ class OwnRow:
             sessions=len(self._neighbours),
             links=self._links(),
             connections=len(self._connections),
-            room_bytes=max(0, self._room.possible_bytes),
+            room_bytes=max(0, self._room.bytes_possible),
             warnings=len(self._warnings.all()),
             bits=bits,
             owed=self._owed(),

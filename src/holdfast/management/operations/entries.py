@@ -226,7 +226,8 @@ class EntryOperations:
         return queue, sequence, value
 
     def _unheld(self, host: str, name: str, arguments: dict[str, Any]) -> tuple[Queue, int, bytes]:
-        """As `_found`; 409 if a consumer holds it, or had it since it was looked at."""
+        """As `_found`; refused with 409 if a consumer holds the message, or if its count of failed deliveries differs
+        from the `delivery_count` of the request: it was delivered since the client saw it."""
         queue, sequence, value = self._found(host, name, arguments)
         if any(sequence in cursor.acquired for cursor in queue.cursors):
             raise _refused_entry(409, sequence, f"a consumer holds message {sequence} of queue {name!r}")
@@ -238,7 +239,7 @@ class EntryOperations:
 
 
 def _refused_entry(status: int, sequence: int, text: str) -> Refused:
-    """The fault is that message's own."""
+    """A refusal that concerns this message alone, not the queue or the node."""
     return Refused(status, text, {"sequence": Ulong(sequence)})
 
 

@@ -51,7 +51,7 @@ CONFIGURABLE: Final = frozenset((QueueKind.ORDINARY, QueueKind.TOPIC))
 DELETABLE: Final = CONFIGURABLE | {QueueKind.REMOTE, QueueKind.TRANSMISSION}
 
 _BOUND: Final = Kind(
-    f"{COUNT.expected}, or null for none", lambda value: value is None or COUNT.fits(value), is_open=True
+    f"{COUNT.expected}, or null for none", lambda value: value is None or COUNT.fits(value), is_unbounded=True
 )
 _KINDS: Final[Keys] = {key: _BOUND if kind is COUNT else kind for key, kind in QUEUE_KEYS.items()}
 

@@ -12,6 +12,7 @@ from holdfast.endpoints.addresses.remote_queues import split
 from holdfast.endpoints.remotes.remote import UP, Remote
 from holdfast.endpoints.remotes.remotes import Remotes
 from holdfast.engine.clock import Clock
+from holdfast.management.status.condition import Condition
 
 TOLD_MAX: Final = 20
 """Links of one remote of which one answer says why they wait, and lines of one look at all of them."""
@@ -50,28 +51,28 @@ class RemoteStatus:
             "waiting": list(islice(chain(_refused(remote), _in_turn(remote)), TOLD_MAX)),
         }
 
-    def conditions(self) -> Iterator[tuple[str, str]]:
-        """What an operator can do something about: a key, and a line."""
+    def conditions(self) -> Iterator[Condition]:
+        """What an operator can do something about."""
         for remote in self._remotes.by_name.values():
             if remote.state != UP and remote.reason:
                 text = f"remote {remote.name}: no connection: {remote.reason}"
-                yield f"remote {remote.name}", f"{text}; correct its remote or its login, or start it"
+                yield Condition(f"remote {remote.name}", f"{text}; correct its remote or its login, or start it")
             if self._knows(remote.name):
                 text = f"remote {remote.name}: a node of the network has this name, and gets no messages from here"
-                yield f"remote {remote.name} - node", f"{text}; rename the remote or the node"
+                yield Condition(f"remote {remote.name} - node", f"{text}; rename the remote or the node")
             if turns := remote.slots.turns:
                 text = f"remote {remote.name}: {len(turns)} links wait for their turn: {_allowed(remote)}"
-                yield (
+                yield Condition(
                     f"remote {remote.name} - turns",
                     f"{text}; allow more links or sessions there, or use fewer addresses",
                 )
             for text in islice(_refused(remote), TOLD_MAX):
                 told = f"remote {remote.name}: {text}"
-                yield f"remote {remote.name} {text}", f"{told}; look at that address, here and there"
+                yield Condition(f"remote {remote.name} {text}", f"{told}; look at that address, here and there")
         left = [queue for queue in self._remotes.queues.all() if queue.messages and not self._is_known(split(queue)[1])]
         for queue in left[:TOLD_MAX]:
             text = f"{queue.messages} messages wait for {queue.name!r}, and there is no such [[remote]]"
-            yield f"remote {queue.name}", f"{text}; add it again, or delete the queue"
+            yield Condition(f"remote {queue.name}", f"{text}; add it again, or delete the queue")
 
     def _is_known(self, name: str) -> bool:
         return name in self._remotes.by_name

@@ -54,7 +54,7 @@ class NodeStatus:
         tells("protocol", lambda: features.PROTOCOL)
         tells("uptime_s", lambda: round(parts.clock.now - started_at, 3))
         tells("resident_bytes", lambda: Ulong(parts.resident_bytes()))
-        tells("room_bytes", lambda: parts.room.possible_bytes)
+        tells("room_bytes", lambda: parts.room.bytes_possible)
         self._brief = list(self._parts)
         tells("drain", parts.node_drain.status)
         tells("memory", parts.memory.status)
@@ -98,7 +98,7 @@ class NodeStatus:
         self._of_host.append(origins.fields)
         tells("groups", origins.groups)
         tell(parts.losses.fields)
-        tells("warnings", lambda: [text for _, text in warnings.all()])
+        tells("warnings", lambda: [condition.text for condition in warnings.all()])
         tells("log_lines_left_out", lambda: Ulong(parts.log.left_out_total))
 
     def _tells(self, name: str, value: Callable[[], Any]) -> None:

@@ -24,9 +24,8 @@ from holdfast.federation.messages import FOLLOWED_MAX
 from holdfast.federation.settings import Bounds
 from holdfast.links.disk import ADVICE, Disk
 from holdfast.links.large_receives import LargeReceives
-from holdfast.management.status.certificate_expiry import CertificateExpiry
+from holdfast.management.status.condition import Condition
 from holdfast.management.status.descriptors import Descriptors
-from holdfast.management.status.users_file import USERS_FILE
 from holdfast.peering.binding_control import BindingControl
 from holdfast.peering.route_status import RoutesNow
 from holdfast.peering.sessions import Neighbour
@@ -70,9 +69,6 @@ TURNS: Final = "turns"
 DESCRIPTORS: Final = "descriptors"
 LEFT: Final = "left"
 
-Condition = tuple[str, str]
-"""A key that identifies the condition, and its line."""
-
 
 class Warnings:
     """Checks such conditions every LOOK_S, and logs those that last. One of the node's `Timed` parts."""
@@ -95,13 +91,11 @@ class Warnings:
         departures: Departures,
         bindings: BindingControl,
         large_receives: LargeReceives,
-        of_remotes: Callable[[], Iterator[Condition]],
-        certificate_expiry: CertificateExpiry,
-        of_users_file: Callable[[], Iterator[Condition]],
+        sources: tuple[Callable[[], Iterator[Condition]], ...],
         has_topology: bool,
     ) -> None:
-        """`of_remotes`: the conditions of remotes; `of_users_file`: of the file of users. `has_topology`: whether a
-        file says which links there are."""
+        """`sources`: parts that report conditions of their own, which come before those of neighbours. `has_topology`:
+        whether a file says which links there are."""
         self._has_topology = has_topology
         self._node = node
         self._clock = clock
@@ -119,9 +113,7 @@ class Warnings:
         self._departures = departures
         self._bindings = bindings
         self._large_receives = large_receives
-        self._of_remotes = of_remotes
-        self._certificate_expiry = certificate_expiry
-        self._of_users_file = of_users_file
+        self._sources = sources
         ordinary = (queue for queue in catalog.queues.values() if queue.kind is QueueKind.ORDINARY)
         self._within = [queue for queue in ordinary if is_within_topic(queue.name)]
         """Queues whose name is an address of topics: the store may have some, and no further one is created."""
@@ -138,21 +130,21 @@ class Warnings:
         self._look_at = now + LOOK_S
         self._destination.full.forget_some()
         self._departures.find()
-        found = dict(self.all())
+        found = {condition.key: condition for condition in self.all()}
         self._since = {key: self._since.get(key, now) for key in found}
         for key in [key for key in self._logged_at if key not in found]:
             del self._logged_at[key]
             kind, _, name = key.partition(" ")
             if kind == SESSION and name in self._neighbours and self._neighbours[name].established:
                 self._log.write("INFO", f"neighbour {name}: its session is up again", about=name)
-        for key, text in found.items():
-            if key.startswith((TURNS, DESCRIPTORS, LEFT, USERS_FILE)):
-                continue  # custody/hop/links.py, descriptors.py, custody/departed.py, users_file.py log these at once
+        for key, condition in found.items():
+            if condition.logged_by_source:
+                continue
             logged_at = self._logged_at.get(key)
             due = self._since[key] < now if logged_at is None else now >= logged_at + AGAIN_S
             if due:
                 self._logged_at[key] = now
-                self._log.write("WARNING", text, about=" ".join(key.split(" ")[:2]))
+                self._log.write("WARNING", condition.text, about=" ".join(key.split(" ")[:2]))
 
     def all(self) -> list[Condition]:
         """All there are, up to CONDITIONS_MAX."""
@@ -160,47 +152,46 @@ class Warnings:
 
     def _found(self) -> Iterator[Condition]:
         if self._disk.gone is not None:
-            yield "gone", f"the store's file is gone: {self._disk.gone}. {ADVICE}"
+            yield Condition("gone", f"the store's file is gone: {self._disk.gone}. {ADVICE}")
         elif self._disk.full:
-            yield "disk", f"the disk is full: new messages wait or are refused; {self._disk.bounded_by()}"
+            yield Condition("disk", f"the disk is full: new messages wait or are refused; {self._disk.bounded_by()}")
         short = self._descriptors.condition()
         if short is not None:
-            yield DESCRIPTORS, short
-        yield from self._certificate_expiry.conditions()
-        yield from self._of_users_file()
+            yield Condition(DESCRIPTORS, short, logged_by_source=True)
+        for conditions in self._sources:
+            yield from conditions()
         yield from self._of_neighbours()
-        yield from self._of_remotes()
         for name, text in self._incidents.strangers():
-            yield f"stranger - {name}", text
+            yield Condition(f"stranger - {name}", text)
         for neighbour in self._neighbours.values():
             yield from islice(self._blocked(neighbour), BLOCKED_MAX)
         for name, destination, size in self._incidents.without_room():
             what = f"a message of {size} bytes or more for {destination!r}"
             text = f"{what} waits there for room, and so do all messages behind it"
             advice = f"consume messages, give the store more space ({self._disk.bounded_by()}), or raise streams_max"
-            yield f"room {name} {destination}", f"neighbour {name}: {text}: {advice}"
+            yield Condition(f"room {name} {destination}", f"neighbour {name}: {text}: {advice}")
         if self._incidents.large_was_refused:
             text = f"large messages are refused: {self._large_receives.under_way} are on their way in or wait for room"
-            yield "large", f"{text}: consume what waits at full queues, or raise streams_max"
+            yield Condition("large", f"{text}: consume what waits at full queues, or raise streams_max")
         for (topic, name), fault in islice(self._bindings.made.left_out.items(), LEFT_OUT_MAX):
             text = f"federation {topic}@{name}, which a request created, does not apply: {fault}"
-            yield f"federation {topic}@{name}", f"{text}; remove it, or change the configuration"
+            yield Condition(f"federation {topic}@{name}", f"{text}; remove it, or change the configuration")
         for (topic, name), fault in islice(self._bindings.made.refused.items(), LEFT_OUT_MAX):
             text = f"federation {topic}@{name}, for which the neighbour asks, does not apply: {fault}"
-            yield f"federation {topic}@{name} asked", f"{text}; permit it, or remove it at {name}"
+            yield Condition(f"federation {topic}@{name} asked", f"{text}; permit it, or remove it at {name}")
         left_out = self._bindings.left_out
         if left_out:
             text = f"{left_out} sets of bindings of federated topics, one for each node and topic, are not taken"
             most = f"{SETS.origins_max:,} of a topic and {FOLLOWED_MAX:,} of a neighbour are the most"
-            yield "bindings", f"{text}: {most}; messages do not go to the other nodes; federate fewer topics"
+            yield Condition("bindings", f"{text}: {most}; messages do not go to the other nodes; federate fewer topics")
         for queue in islice(filter(self._catalog.has, self._within), WITHIN_MAX):
             text = f"{_shown(queue.host, f'queue {queue.name!r}')}: its name is an address of topics"
-            yield f"within {queue.queue_id}", f"{text}; move its messages to another queue, and delete it"
+            yield Condition(f"within {queue.queue_id}", f"{text}; move its messages to another queue, and delete it")
         yield from self._full()
         for name, text in islice(self._forwarding.kept_here(), KEPT_MAX):
-            yield f"kept {name}", text
+            yield Condition(f"kept {name}", text)
         for name, text in self._departures.waiting():
-            yield f"{LEFT} {name}", text
+            yield Condition(f"{LEFT} {name}", text, logged_by_source=True)
         waiting = (origin for origin in self._ledger.all_origins() if origin.waiting)
         for origin in islice(waiting, ORIGINS_MAX):
             yield from self._missing(origin)
@@ -211,34 +202,36 @@ class Warnings:
         for name, neighbour in self._neighbours.items():
             if not neighbour.established and neighbour.config.remote is not None:
                 reason = neighbour.reason or "it has not answered yet"
-                yield f"{SESSION} {name}", f"neighbour {name} ({neighbour.config.remote}): no session: {reason}"
+                yield Condition(
+                    f"{SESSION} {name}", f"neighbour {name} ({neighbour.config.remote}): no session: {reason}"
+                )
             elif not neighbour.established and self._clock.now >= neighbour.away_since + AWAY_S:
                 away += 1
                 if away <= AWAY_MAX:
-                    yield f"{SESSION} {name}", self._away(neighbour)
+                    yield Condition(f"{SESSION} {name}", self._away(neighbour))
             contested_at = self._incidents.contested_at(name)
             if contested_at is not None:
                 text = f"two nodes with different stores use this name, last at {self._time_of(contested_at)}"
-                yield f"name {name}", f"neighbour {name}: {text}: stop one, or give it a name of its own"
+                yield Condition(f"name {name}", f"neighbour {name}: {text}: stop one, or give it a name of its own")
             shared = self._incidents.why_shared(name)
             if shared is not None:
                 advice = "stop the copy, or give it a store of its own (`holdfast store restore`)"
-                yield f"store {name}", f"neighbour {name}: {shared}; {advice}"
+                yield Condition(f"store {name}", f"neighbour {name}: {shared}; {advice}")
             if neighbour.hop.links.ready:
-                yield f"{TURNS} {name}", neighbour.hop.links.describe()
+                yield Condition(f"{TURNS} {name}", neighbour.hop.links.describe(), logged_by_source=True)
             for destination, text in islice(neighbour.hop.links.refusals(), REFUSALS_MAX):
-                yield f"refused {name} {destination}", text
+                yield Condition(f"refused {name} {destination}", text)
             if routing is None or not neighbour.established:
                 continue
             if name not in routing.costs:
                 text = "its session is up, but this node's topology file has no link to it: no routes go over it"
-                yield f"link {name}", f"neighbour {name}: {text}"
+                yield Condition(f"link {name}", f"neighbour {name}: {text}")
             elif routing.states.has_no_link(name, self._node):
                 what = "its topology file has no link to this node: no messages come back over it"
                 text = f"{what}; give both nodes the same file"
-                yield f"link {name}", f"neighbour {name}: {text}"
+                yield Condition(f"link {name}", f"neighbour {name}: {text}")
         if away > AWAY_MAX:
-            yield "away", f"{away - AWAY_MAX} more neighbours that dial this node are away: see sessions"
+            yield Condition("away", f"{away - AWAY_MAX} more neighbours that dial this node are away: see sessions")
 
     def _time_of(self, at: float) -> str:
         """That moment of the clock, for a person."""
@@ -263,7 +256,9 @@ class Warnings:
                 who = self._stores.name_of(origin)
                 what = f"it has no place for number {blocked.lowest} of {who} for {destination!r}"
                 text = f"{what}, nor for later ones: look in its log and status for full queues or a full disk"
-                yield f"blocked {neighbour.name} {destination} {origin}", f"neighbour {neighbour.name}: {text}"
+                yield Condition(
+                    f"blocked {neighbour.name} {destination} {origin}", f"neighbour {neighbour.name}: {text}"
+                )
 
     def _full(self) -> Iterator[Condition]:
         """Queues of this node that have been full for a while, while other nodes wait for room."""
@@ -281,7 +276,7 @@ class Warnings:
             if waits:
                 advice = "take messages out of it, or raise its messages_max or bytes_max"
                 text = f"full ({queue.messages} messages, {queue.bytes_held} bytes): {', '.join(waits)}; {advice}"
-                yield f"full {queue.queue_id}", f"{name}: {text}"
+                yield Condition(f"full {queue.queue_id}", f"{name}: {text}")
 
     def _missing(self, origin: Origin) -> Iterator[Condition]:
         """Strict queues that wait for missing numbers."""
@@ -297,13 +292,11 @@ class Warnings:
         text = f"{len(origin.waiting)} messages wait for numbers {spelt}{more} of {who}"
         if origin.host:
             advice = f"`holdfast queue skip QUEUE --vhost {origin.host}` gives them up"
-            yield f"host {origin.host} {origin.origin}", f"{_shown(origin.host, '')}: {text}; {advice}"
+            yield Condition(f"host {origin.host} {origin.origin}", f"{_shown(origin.host, '')}: {text}; {advice}")
             return
         for queue in strict[:GAPS_MAX]:
-            yield (
-                f"queue {queue} {origin.origin}",
-                f"queue {queue}: {text}; `holdfast queue skip {queue}` gives them up",
-            )
+            advice = f"`holdfast queue skip {queue}` gives them up"
+            yield Condition(f"queue {queue} {origin.origin}", f"queue {queue}: {text}; {advice}")
 
     def _name_of(self, origin: Origin) -> str:
         store, routing = origin.origin, self._routing()

@@ -44,7 +44,7 @@ QUEUES_A_STEP: Final = 200
 GAPS_MAX: Final = 10
 """Ranges of missing numbers that one answer lists."""
 
-ONWARD: Final = (QueueKind.TRANSMISSION, QueueKind.REMOTE)
+OUTGOING: Final = (QueueKind.TRANSMISSION, QueueKind.REMOTE)
 """Queues whose messages go elsewhere."""
 
 Step = dict[str, Any]
@@ -111,9 +111,9 @@ class Whereabouts:
         """The state of a message that is here."""
         item = entry.unpack(value)
         step: Step = {"queue": queue.name, "sequence": sequence, "since": iso8601(item.enqueued_ms), "custody": True}
-        onward = queue.in_transit
+        in_transit = queue.in_transit
         if item.identity is not None:
-            step |= self.identity(item, queue.destination if onward else self.node)
+            step |= self.identity(item, queue.destination if in_transit else self.node)
         if queue.kind is QueueKind.DEAD_LETTERS:
             notes = annotate.notes_of(item)
             return step | {"state": "dead letter", "reason": str(notes.get(REASON, "")), "waits_for": "an operator"}
@@ -123,7 +123,7 @@ class Whereabouts:
             return step | {"state": "delayed", "waits_for": self._time(item.to, value)}
         if queue.kind is QueueKind.WAITING:
             return step | {"state": "held back", "waits_for": self._gap(queue.host, item, sequence)}
-        if onward:
+        if in_transit:
             return step | {"state": "in transmission", "waits_for": self._wait(queue.destination, queue, sequence)}
         if queue.kind is QueueKind.REMOTE:
             return step | {"state": "in transmission", "waits_for": self._wait_for_remote(queue, sequence)}
@@ -311,7 +311,7 @@ class Look:
         queues, hint = list(self.here.catalog.of_host(self.host)), self.hint
         if hint is not None and node_of(hint.destination) != self.here.node:
             return [f"@{hint.destination}", DEAD_LETTERS]
-        first = [hint.to] if hint is not None else sorted(queue.name for queue in queues if queue.kind in ONWARD)
+        first = [hint.to] if hint is not None else sorted(queue.name for queue in queues if queue.kind in OUTGOING)
         names = [*first, WAITING, DELAYED, DEAD_LETTERS]
         if hint is None:
             clients = [queue for queue in queues if queue.kind in (QueueKind.ORDINARY, QueueKind.TOPIC)]

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
 
 from holdfast.names import HostPort
-from holdfast.node.listening import cannot_listen
+from holdfast.node.socket_errors import cannot_listen
 
 CONNECTIONS_MAX: Final = 16
 """At once; a further one is dropped without an answer."""

@@ -18,9 +18,9 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from holdfast.certificate_validity import fault_of
 from holdfast.engine.events import CertificateRead
 from holdfast.errors import ConfigError
-from holdfast.management.status.certificate_expiry import fault_of
 from holdfast.node.config import NodeSettings
 from holdfast.node.network.der import FILE_BYTES_MAX, Issued, validity
 from holdfast.node.network.encryption import Encryption
@@ -67,15 +67,19 @@ class Made(NamedTuple):
         return self.content[1]
 
 
-class Prepared(NamedTuple):
+class PreparedCertificates(NamedTuple):
     """Files that can be used: `use` has new connections use them. `own`: of the certificate that they show."""
 
     use: Callable[[], None]
     own: CertificateRead
 
+    def fault(self) -> str:
+        """Why others refuse that certificate now, for a person; empty if its dates are no reason."""
+        return _fault_now(self.own)
+
 
 class Problem(NamedTuple):
-    """Why those files cannot be used; empty: they can be again, and are as they were."""
+    """Why those files cannot be used; empty if they can be used again, and are as when they were read last."""
 
     files: TlsFiles
     text: str
@@ -125,8 +129,9 @@ class Certificates:
             self._watch.close()
 
     def look(self) -> Made | Problem | None:
-        """In any thread: what the files make, if they have changed, or if a new context is due; another problem than
-        at the last look, if they cannot be used; for `use`."""
+        """Returns for `use` what the files make, if they have changed or if a new context is due; a Problem, if they
+        cannot be used for another reason than at the last look, or can be used again, unchanged; None if there is
+        nothing new. It may be called in any thread."""
         used, before = self._used, self._problem
         state = _state_of(used.files)
         if state == used.state and not _is_full(used.server):
@@ -147,7 +152,8 @@ class Certificates:
         return made
 
     def use(self, made: Made | Problem) -> None:
-        """New connections use it, unless other files have taken the place of these since the look."""
+        """Uses for new connections what `look` has returned, and reports the certificate. A Problem is reported, and
+        nothing is used of its files. Ignored if other files were configured since the look."""
         used = self._used
         if made.files is not used.files:
             return
@@ -158,7 +164,7 @@ class Certificates:
         self._tell("")
         if made.content != used.content:
             _log.info("TLS: the certificates have changed; new connections use them")
-            if fault := fault_of(made.own, time.time_ns() // 1_000_000):
+            if fault := _fault_now(made.own):
                 _log.warning("%s", fault)
             self.changed()
 
@@ -177,7 +183,7 @@ class Certificates:
         """Of the certificate that is shown."""
         return self._used.own
 
-    def prepare(self, files: TlsFiles, *, dials: bool) -> Prepared:
+    def prepare(self, files: TlsFiles, *, dials: bool) -> PreparedCertificates:
         """Reads those files, which may be others than before. Raises ConfigError if they cannot be used. It may be
         called in any thread."""
         if self._serves and files.certificate is None:
@@ -189,7 +195,7 @@ class Certificates:
             self._tell("")
             self.changed()
 
-        return Prepared(use, made.own)
+        return PreparedCertificates(use, made.own)
 
     def _tell(self, problem: str) -> None:
         told = replace(self._used.own, problem=problem)
@@ -226,6 +232,10 @@ def _own(file: Path) -> CertificateRead:
     return CertificateRead(begins_ms=begins_ms, ends_ms=ends_ms)
 
 
+def _fault_now(own: CertificateRead) -> str:
+    return fault_of(own.begins_ms, own.ends_ms, time.time_ns() // 1_000_000)
+
+
 def _is_full(context: ssl.SSLContext | None) -> bool:
     return context is not None and context.session_stats()["number"] > SESSIONS_MAX
 
@@ -254,7 +264,7 @@ def _hash(key: str, path: Path) -> bytes | None:
 def _stamp(path: Path) -> tuple[int, ...] | None:
     try:
         found = os.stat(path)
-    except OSError:
+    except (OSError, ValueError):  # a name with a null character is no file's
         return None
     return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 

@@ -1,4 +1,4 @@
-"""What is read of certificates in DER: which one it is, and from when until when it is valid; and the parts of DER.
+"""Reads which certificate a DER encoding is of, and from when until when it is valid; and elements of DER.
 
 Rules of this file: no signature is checked here. Of DER it reads what certificates and revocation lists have in front.
 Source: RFC 5280, §4.1; ITU-T X.690.

@@ -12,10 +12,10 @@ from holdfast.dialling import dial
 from holdfast.engine.events import ConnectFailed, Event
 from holdfast.names import HostPort, parse_host_port
 from holdfast.node.config import parse_local
-from holdfast.node.listening import describe
 from holdfast.node.network.certificates import Certificates
 from holdfast.node.network.encryption import Encryption
 from holdfast.node.network.transport import Peer, PeerOwner
+from holdfast.node.socket_errors import describe
 from holdfast.settings.neighbours import NeighbourConfig
 from holdfast.settings.remotes import RemoteConfig
 

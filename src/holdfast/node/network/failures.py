@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import Final
 
 from holdfast.engine.events import DriverFailed, Event
-from holdfast.node.listening import describe
 from holdfast.node.network.transport import Peer
+from holdfast.node.socket_errors import describe
 
 INTERVAL_S: Final = 1.0
 """Of failures of single connections no more than one is logged in that time, with where it came from."""

@@ -18,8 +18,8 @@ from holdfast.dialling import is_loopback
 from holdfast.engine.reads import Reading
 from holdfast.errors import ConfigError
 from holdfast.names import HostPort
-from holdfast.node.listening import cannot_listen, describe
 from holdfast.node.network.encryption import Encryption
+from holdfast.node.socket_errors import cannot_listen, describe
 
 BACKLOG: Final = 1024
 WRITE_HIGH_BYTES: Final = 256 * 1024

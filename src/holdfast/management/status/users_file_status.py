@@ -7,15 +7,16 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from holdfast.broker.entries.host_names import DEFAULT_HOST
-from holdfast.engine.events import UsersChanged, UsersFileLookedAt
+from holdfast.engine.events import UsersChanged, UsersFileProblem
 from holdfast.engine.log import Log
+from holdfast.management.status.condition import Condition
 
 USERS_FILE: Final = "users_file"
 HOSTS_TOLD_MAX: Final = 10
 """Unknown virtual hosts that one line names."""
 
 
-class UsersFile:
+class UsersFileStatus:
     """Logs at once that the file cannot be used, and reports it until it can be. `hosts`: the virtual hosts of the
     node."""
 
@@ -24,11 +25,11 @@ class UsersFile:
         self._hosts = {DEFAULT_HOST, *hosts}
         self._problem = ""
 
-    def read(self, event: UsersFileLookedAt) -> None:
+    def read(self, event: UsersFileProblem) -> None:
         """The driver has found the file unusable, or usable again."""
         self._problem = event.problem
-        for _, text in self.conditions():
-            self._log.write("WARNING", text, about=USERS_FILE)
+        for condition in self.conditions():
+            self._log.write("WARNING", condition.text, about=USERS_FILE)
 
     def changed(self, event: UsersChanged) -> None:
         """The file has these users."""
@@ -38,7 +39,7 @@ class UsersFile:
             text = f"{len(lost)} users are of virtual hosts that this node does not have, and cannot log in: {names}"
             self._log.write("WARNING", f"users_file: {text}; add a [[vhost]], or remove them", about=USERS_FILE)
 
-    def conditions(self) -> Iterator[tuple[str, str]]:
-        """A key that identifies the condition, and the line of `status`; none while all is well."""
+    def conditions(self) -> Iterator[Condition]:
+        """None while all is well. `read` has logged it."""
         if self._problem:
-            yield USERS_FILE, f"{self._problem}; the previous users are kept"
+            yield Condition(USERS_FILE, f"{self._problem}; the previous users are kept", logged_by_source=True)
