@@ -1,6 +1,7 @@
 """What counts as a whole number, in a file and from a peer; which key is meant by one that is none."""
 
 import math
+from collections.abc import Callable
 from datetime import date, datetime, time
 from typing import Any
 
@@ -11,6 +12,7 @@ from holdfast.errors import ConfigError
 from holdfast.schema import (
     COUNT,
     FLAG,
+    FOUND_MAX,
     NUMBER,
     SECONDS,
     TEXT,
@@ -67,6 +69,23 @@ def test_a_key_that_is_nearly_right_is_not_sent_to_another_table() -> None:
 )
 def test_a_value_is_told_as_it_is_written_in_toml(value: Any, text: str) -> None:
     assert found(value) == text
+
+
+@pytest.mark.parametrize("depth", [FOUND_MAX, 5_000])
+@pytest.mark.parametrize(("inside", "text"), [(lambda value: [value], "["), (lambda value: {"a": value}, "{ a = ")])
+def test_a_value_that_is_nested_deep_is_told_as_far_as_there_is_room(
+    inside: Callable[[Any], Any], text: str, depth: int
+) -> None:
+    value: Any = 1
+    for _ in range(depth):
+        value = inside(value)
+    assert found(value) == (text * depth)[: FOUND_MAX - 3] + "..."
+
+
+@pytest.mark.parametrize(("kind", "value"), [(TEXT, "a\0b"), (TEXTS, ["a", "a\0b"])])
+def test_a_text_has_no_nul(kind: Kind, value: Any) -> None:
+    """No file can be called so, and no command be given it."""
+    assert not kind.fits(value) and kind.wanted(value) == f"{kind.expected}; it has a NUL"
 
 
 @pytest.mark.parametrize(

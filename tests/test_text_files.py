@@ -145,8 +145,10 @@ def test_a_file_of_toml_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_a_name_with_a_null_character_is_a_mistake_like_any_other(tmp_path: Path) -> None:
     (tmp_path / "node.toml").write_text('topology = { file = "x\\u0000y" }\n[node]\nname = "n"\n')
-    with pytest.raises(ConfigError, match=r"the file cannot be read \(embedded null byte\); give a TOML file"):
+    with pytest.raises(ConfigError, match="for topology file; expected text in quotes, not empty; it has a NUL"):
         load_settings(tmp_path / "node.toml")
+    with pytest.raises(ConfigError, match=r"the file cannot be read \(embedded null byte\); give a TOML file"):
+        read_toml(Path("x\0y"))
     with pytest.raises(ConfigError, match=r"users_file 'x\\x00y' cannot be read \(embedded null byte\)"):
         users_file.read(Path("x\0y"))
     with pytest.raises(ConfigError, match=r"tls certificate_file x\0y cannot be used \(embedded null byte\)"):

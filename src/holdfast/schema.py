@@ -79,10 +79,19 @@ def one_of(*choices: str) -> Kind:
     return Kind(f"one of {', '.join(choices)}", lambda value: isinstance(value, str) and value in choices)
 
 
-TEXT: Final = Kind("text in quotes, not empty", lambda value: isinstance(value, str) and value != "")
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and "\0" not in value
+
+
+def _nul_in(value: object) -> str:
+    """No name, address or argument of a command has one."""
+    texts = value if isinstance(value, list) else [value]
+    return "it has a NUL" if any(isinstance(text, str) and "\0" in text for text in texts) else ""
+
+
+TEXT: Final = Kind("text in quotes, not empty", lambda value: _is_text(value) and value != "", fault_in=_nul_in)
 TEXTS: Final = Kind(
-    "a list of texts in quotes",
-    lambda value: isinstance(value, list) and all(isinstance(entry, str) for entry in value),
+    "a list of texts in quotes", lambda value: isinstance(value, list) and all(map(_is_text, value)), fault_in=_nul_in
 )
 FLAG: Final = Kind("true or false", lambda value: isinstance(value, bool))
 COUNT: Final = Kind("a whole number above 0", lambda value: is_whole_within(value, 1, WHOLE_MAX + 1), is_unbounded=True)
@@ -104,16 +113,18 @@ def found(value: object) -> str:
     return text if len(text) <= FOUND_MAX else text[: FOUND_MAX - 3] + "..."
 
 
-def _as_toml(value: object) -> str:
+def _as_toml(value: object, depth: int = 0) -> str:
+    if depth > FOUND_MAX:  # that deep nothing is shown any more
+        return "..."
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int):
         return str(value) if abs(value) < _SHOWN_END else "..."
     if isinstance(value, Mapping):
-        items = [f"{_key(key)} = {_as_toml(item)}" for key, item in islice(value.items(), FOUND_MAX)]
+        items = [f"{_key(key)} = {_as_toml(item, depth + 1)}" for key, item in islice(value.items(), FOUND_MAX)]
         return f"{{ {', '.join(items)} }}" if items else "{}"
     if isinstance(value, list):
-        return f"[{', '.join(map(_as_toml, value[:FOUND_MAX]))}]"
+        return f"[{', '.join(_as_toml(item, depth + 1) for item in value[:FOUND_MAX])}]"
     return value.isoformat() if isinstance(value, (date, time)) else repr(value)
 
 

@@ -1,6 +1,5 @@
 """Links to a remote whose answers about links and sessions are late, or refusals (link_slots.py)."""
 
-from collections import deque
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,19 +12,10 @@ from holdfast.amqp.wire.types import Symbol
 from holdfast.endpoints.remotes.kept_link import ANSWER_S, WAIT_S
 from holdfast.endpoints.remotes.link_slots import LOOK_S, LinkSlots
 from holdfast.endpoints.remotes.refused import AGAIN_S, RefusedLinks
-from holdfast.settings.queues import QueueConfig
-from holdfast.settings.remotes import Fetch, RemoteConfig
 from holdfast_lab.base.plain_broker import PlainBroker, PlainConnection
-from support.one_node import done, fill
+from support.one_node import fill
 from support.plain_party import bodies, payload
-from support.remotes import CHANGE_S, few, only
-from support.rig import Node
-
-
-def leaving(node: Node) -> list[str]:
-    """Its links that are to leave their slots."""
-    assert node.core is not None
-    return [link.name for link in node.core.remotes.by_name["mq"].links if link.leaving]
+from support.remotes import CHANGE_S, few, leaving, only, settling
 
 
 def test_a_link_that_is_to_leave_goes_on_when_a_session_comes_late(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,6 +112,27 @@ def test_no_further_link_is_tried_before_the_remote_has_answered_all_that_it_tak
     links[1].serving = object()
     slots.tick(2 * LOOK_S)
     assert slots.refused_links.links_max == 3
+
+
+def test_a_link_that_asks_where_there_is_no_slot_costs_no_look_at_all_that_wait() -> None:
+    looks: list[object] = []
+
+    class Idle:
+        """A link with nothing to send."""
+
+        @property
+        def wants(self) -> bool:
+            looks.append(self)
+            return False
+
+    peer: Any = SimpleNamespace(amqp=SimpleNamespace(sessions=[], usable=True, session_count=1, channels=1))
+    clock: Any = SimpleNamespace(now=0.0)
+    slots = LinkSlots(clock, lambda link, peer, session: None)
+    slots.peer = peer
+    for _ in range(100):
+        link: Any = Idle()
+        slots.ask(link)
+    assert len(slots.waiting) == 100 and len(looks) <= 100
 
 
 def test_a_link_leaves_once_what_a_remote_accepted_that_settles_second_is_settled(
@@ -368,7 +379,7 @@ def test_a_link_that_was_refused_before_the_remote_ended_the_connection_may_be_o
     """What it takes has become less since."""
     known = RefusedLinks()
     assert known.refused("last", 8, 0.0)
-    known.connection_ended(9, 0.0)
+    known.connection_ended(9, 0.0, is_limit=True)
     assert known.links_max == 4
     assert known.refused("last", 3, 0.0) and known.links_max == 3
 
@@ -399,7 +410,7 @@ def test_once_the_remote_has_taken_one_more_link_the_next_refusal_is_as_the_firs
 def test_a_connection_that_ends_with_a_single_link_bounds_none() -> None:
     """There is nothing less to ask for."""
     known = RefusedLinks()
-    known.connection_ended(1, 0.0)
+    known.connection_ended(1, 0.0, is_limit=True)
     assert known.links_max is None
 
 
@@ -408,7 +419,7 @@ def test_a_remote_that_ends_connections_is_asked_for_fewer_links_each_time() -> 
     known = RefusedLinks()
     found = []
     for _ in range(4):
-        known.connection_ended(9, 0.0)
+        known.connection_ended(9, 0.0, is_limit=True)
         found.append(known.links_max)
     assert found == [4, 2, 1, 1]
 
@@ -439,53 +450,86 @@ def test_a_session_that_the_remote_ended_says_nothing_of_a_connection_that_is_lo
     assert only(node)["lost"] == 1 and len(rig.plain["mq"].connection.links) == 2
 
 
-# ------------------------------------------------------------------------------------------------ settled messages
+@pytest.mark.parametrize("late_s", [LOOK_S / 2, 1.5 * LOOK_S, ANSWER_S / 3])
+def test_a_remote_that_ends_the_connection_late_for_a_link_too_many_keeps_it_mostly(late_s: float) -> None:
+    """It may look at its links from time to time."""
+    remote, broker = settling(*"abcdefgh")
+    rig, node, _, _ = few(100, 1, remote, broker)
+    served, too_many_at = 0, 0.0
+    for _ in range(int(1_200 / (LOOK_S / 2))):
+        rig.run(LOOK_S / 2)
+        connection = rig.plain["mq"].connection
+        if len(connection.links) > 4:
+            too_many_at = too_many_at or rig.now
+        served += len(connection.links)
+        if too_many_at and rig.now >= too_many_at + late_s:
+            connection.amqp.close(Error(Symbol(RESOURCE_LIMIT_EXCEEDED), "too many links"))
+            too_many_at = 0.0
+    assert only(node)["lost"] <= 6 and served > 2 * 1_200 * 3
 
 
-def settling(*names: str) -> tuple[RemoteConfig, PlainBroker]:
-    """A remote with these addresses, which settles every second message that it sends."""
-    fetch = tuple(Fetch(name, name) for name in names)
-    broker = PlainBroker(offers={name: deque() for name in names}, settles=True)
-    return RemoteConfig(name="mq", remote="127.0.0.1:1", fetch=fetch), broker
+def test_a_connection_that_is_cut_while_one_more_link_is_tried_is_not_risked_again_at_once() -> None:
+    """A remote may say nothing of the reason."""
+    refused = RefusedLinks()
+    refused.connection_ended(8, 0.0, is_limit=True)
+    refused.try_more(4, AGAIN_S[0])
+    assert refused.links_max == 5
+    for now in range(int(ANSWER_S)):
+        refused.try_more(5, AGAIN_S[0] + now)
+    assert refused.links_max == 5
+    now_s = AGAIN_S[0] + ANSWER_S
+    refused.connection_ended(5, now_s, is_limit=False)
+    refused.try_more(4, now_s + 1)
+    assert refused.links_max == 4
 
 
-def test_settled_messages_that_wait_for_room_keep_their_link() -> None:
-    remote, broker = settling("full", "free")
-    rig, node, client, _ = few(1, 1, remote, broker, queues=(QueueConfig(name="full", messages_max=2),))
-    fill(rig, client, 2, "full")
-    broker.offers["full"].extend(map(payload, "34"))
-    broker.offers["free"].append(payload("1"))
-    rig.plain["mq"].connection.offer()
-    rig.run(4 * CHANGE_S)
-    done(rig.client(node), "PURGE", "queue", "full")
-    rig.run(2 * CHANGE_S)
-    assert sorted(node.bodies("full")) == ["3", "4"] and node.bodies("free") == ["1"]
+def test_links_that_a_remote_takes_are_not_said_to_be_too_many_though_it_refuses_several_for_reasons_of_their_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The others need not take turns."""
+    broker = TakesLinks(monkeypatch, 100)
+    broker.own = {*"bcef"}
+    remote, _ = settling(*"abcdef")
+    rig, node, _, _ = few(100, 1, remote, PlainBroker())
+    served = 0
+    for number in range(600):
+        rig.run(LOOK_S)
+        served += len(rig.plain["mq"].connection.links) if number >= 300 else 0
+    assert served > 2 * 300 * 0.9 and only(node)["lost"] == 0
+    broker.own = set()
+    rig.run(2 * WAIT_S[1])
+    assert len(rig.plain["mq"].connection.links) == 6
 
 
-def test_settled_messages_that_find_room_while_their_link_is_to_leave_are_stored_then() -> None:
-    remote, broker = settling("full", "free")
-    rig, node, client, _ = few(1, 1, remote, broker, queues=(QueueConfig(name="full", messages_max=2),))
-    fill(rig, client, 2, "full")
-    broker.offers["full"].extend(map(payload, "34"))
-    broker.offers["free"].append(payload("1"))
-    rig.plain["mq"].connection.offer()
-    while not leaving(node):
-        rig.run(LOOK_S / 4)
-    done(rig.client(node), "PURGE", "queue", "full")
-    rig.run(LOOK_S)
-    assert "4" in node.bodies("full")
+def test_links_take_turns_where_a_remote_takes_few_and_refuses_one_for_a_reason_of_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    broker = TakesLinks(monkeypatch, 2)
+    broker.own = {"b"}
+    remote, plain = settling(*"abcdef")
+    plain.settles = False
+    rig, node, _, _ = few(100, 1, remote, plain)
+    for name, offers in plain.offers.items():
+        offers.append(payload(name))
+    for _ in range(30):
+        rig.run(CHANGE_S)
+    assert [node.bodies(name) for name in "acdef"] == [[name] for name in "acdef"]
+    assert len(broker.refused) < 60 and only(node)["lost"] == 0
 
 
-def test_an_unsettled_message_keeps_its_link_though_a_settled_one_waits_behind_it() -> None:
-    """It is accepted on that link, and comes once."""
-    remote, broker = settling("a", "b")
-    rig, node, client, _ = few(1, 1, remote, broker, queues=(QueueConfig(name="a", messages_max=2),))
-    fill(rig, client, 1, "a")
-    broker.offers["a"].extend(map(payload, "23"))
-    node.hold_commits = True
-    rig.plain["mq"].connection.offer()
-    rig.run(2 * CHANGE_S)
-    assert [link.context for link in rig.plain["mq"].connection.links] == ["a"]
-    node.hold_commits = False
-    rig.run(LOOK_S)
-    assert bodies(broker.fetched) == ["2"] and node.bodies("a") == ["1", "2"]
+def test_a_remote_that_refuses_every_link_for_a_while_has_its_links_take_turns_after_that(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A connection that is lost there may still have the links that its user may have."""
+    broker = TakesLinks(monkeypatch, 2)
+    remote, plain = settling(*"abcdef")
+    plain.settles = False
+    rig, node, _, _ = few(100, 1, remote, plain)
+    broker.takes = 0
+    rig.plain["mq"].cut()
+    rig.run(1_200)
+    broker.takes = 2
+    for name, offers in plain.offers.items():
+        offers.append(payload(name))
+    rig.run(2 * AGAIN_S[0] + 8 * CHANGE_S)
+    assert [node.bodies(name) for name in "abcdef"] == [[name] for name in "abcdef"]

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from holdfast.amqp.connection import Connection
 from holdfast.amqp.wire.performatives import Accepted
-from holdfast.endpoints.remotes.link_slots import LEAVE_S, LOOK_S
+from holdfast.endpoints.remotes.kept_link import LEAVE_S
+from holdfast.endpoints.remotes.link_slots import LOOK_S
 from holdfast.settings.queues import QueueConfig
 from holdfast.settings.remotes import Fetch, RemoteConfig
 from holdfast_lab.base.plain_broker import UNBOUNDED, PlainBroker, PlainConnection
@@ -38,6 +39,7 @@ class Run:
             sessions_max=random.choice((1, 2, UNBOUNDED, UNBOUNDED)),
             excess=random.choice(("link", "link", "session", "connection")),
         )  # fmt: skip
+        self.broker.drains = self.broker.settles or random.random() < 0.8
         remote = RemoteConfig(name="mq", remote="127.0.0.1:1", fetch=tuple(Fetch(each, "work") for each in sources))
         queue = QueueConfig(name="work", messages_max=random.choice((None, 1, 3)))
         self.rig, self.node, _, _ = world(remote, self.broker, queues=(queue,))

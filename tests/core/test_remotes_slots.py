@@ -9,8 +9,8 @@ from holdfast.amqp.connection import Connection
 from holdfast.amqp.links.link import Link
 from holdfast.amqp.wire.performatives import Accepted, Released
 from holdfast.endpoints.remotes.fetching import IDLE_S
-from holdfast.endpoints.remotes.kept_link import ANSWER_S, WAIT_S
-from holdfast.endpoints.remotes.link_slots import LEAVE_S, LOOK_S, TURN_S
+from holdfast.endpoints.remotes.kept_link import ANSWER_S, LEAVE_S, WAIT_S
+from holdfast.endpoints.remotes.link_slots import LOOK_S, TURN_S
 from holdfast.endpoints.remotes.remote import BEGINS_S
 from holdfast.settings.limits import Limits
 from holdfast.settings.queues import QueueConfig

@@ -112,6 +112,24 @@ def test_one_row_too_many_is_in_a_summary_and_exact_rows_come_back(keys_max: int
     assert most == 50
 
 
+@pytest.mark.parametrize("room", [0, 1, 2, 5])
+def test_a_summary_of_everything_takes_the_place_of_no_more_rows_than_it_needs(
+    room: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rows of the summary that covers the rest would not fit one message."""
+    monkeypatch.setattr(own_module, "BYTES_MAX", 1_500)
+    monkeypatch.setattr(own_module, "SUMMARY_MAX", 8)
+    heads = [f"{number}{'a' * 60}.{'b' * 60}.{'c' * 60}.{'d' * 60}" for number in range(8)]
+    wanted = [Row(f"{heads[number % 8]}.{number}") for number in range(50 - room)]
+    own, held = Own(), make(Stamp(1, 1), wanted, ())
+    own.want(wanted)
+    assert own.next(held, 0.0, 10, 50, 1_000.0) is None
+    own.change([Row(f"{heads[number % 8]}.b{number}") for number in range(30)], [])
+    new = own.next(held, 1.0, 10, 50, 1_000.0)
+    assert new is not None and EVERYTHING in new.rows
+    assert len(held.rows - new.rows) == max(0, 1 - room)
+
+
 def test_rows_that_are_replaced_by_as_many_others_leave_room_for_each_other() -> None:
     """Additions go first, and yet no version has more."""
     two = Together("ab", Bounds(keys_max=5_000, rows_max=1_200))

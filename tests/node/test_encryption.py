@@ -5,6 +5,7 @@ import ssl
 import time
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -437,6 +438,46 @@ def test_a_problem_that_a_reload_has_ended_is_told_again(tmp_path: Path) -> None
         files.certificate.write_bytes(whole)
         server.prepare(files, dials=False).use()
         assert not told.last.problem
+
+
+def test_files_that_cannot_be_used_are_not_read_again_while_they_look_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A long list of revoked certificates takes seconds; but a disk may have failed once."""
+    reads: list[TlsFiles] = []
+    content_of = certificates._content_of
+
+    def counted(files: TlsFiles) -> Any:
+        reads.append(files)
+        return content_of(files)
+
+    monkeypatch.setattr(certificates, "_content_of", counted)
+    files = copied(shared(), tmp_path, "first")
+    assert files.key is not None
+    used = Certificates(files, serves=True, dials=False)
+    told = Told(used)
+
+    def look() -> None:
+        if (made := used.look()) is not None:
+            used.use(made)
+
+    good = files.key.read_bytes()
+    files.key.write_bytes(b"half of it")
+    reads.clear()
+    for _ in range(5):
+        look()
+    assert len(reads) == 1 and told.last.problem
+    with monkeypatch.context() as later:
+        later.setattr(certificates, "AGAIN_S", 0.0)
+        look()
+    look()
+    assert len(reads) == 2
+    files.key.write_bytes(good)
+    look()
+    assert len(reads) == 3 and not told.last.problem
+    files.key.write_bytes(b"half of it")
+    look()
+    assert len(reads) == 4 and told.last.problem
 
 
 def test_a_file_that_has_another_mode_is_looked_at(tmp_path: Path) -> None:

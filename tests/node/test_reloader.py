@@ -11,11 +11,16 @@ from typing import Any
 
 import pytest
 
+from holdfast.client.network.tls import tls_of
+from holdfast.client.network.url import parse_url
 from holdfast.engine.events import CertificateRead, ConfigDecided, ConfigRead, Event
 from holdfast.errors import ConfigError
+from holdfast.fleet import private_files
 from holdfast.node import reload as reloads
+from holdfast.node import users_file
 from holdfast.node.config import NodeSettings
 from holdfast.node.network.certificates import certificates_of
+from holdfast.node.network.revocation import read_revoked
 from holdfast.node.passwords import password_in
 from holdfast.node.process.appending import Opened
 from holdfast.node.reload import Reloader
@@ -24,6 +29,8 @@ from holdfast.settings.neighbours import NeighbourConfig
 from node.fakes import LIMIT_S, settings
 from support.certificates import authority, needs_openssl, of_node
 from support.eventually import eventually_true
+
+HUB = parse_url("amqps://127.0.0.1")
 
 
 class NoDials:
@@ -176,3 +183,48 @@ def test_a_pipe_without_a_reader_or_a_writer_holds_nobody_up(tmp_path: Path) -> 
         written.close()
     finally:
         os.close(reader)
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        users_file.read,
+        lambda path: TlsFiles(authorities=path).check_readable(),
+        read_revoked,
+        lambda path: private_files.read_private(path, "the key", 100),
+        lambda path: private_files.read(path, "the key", 100),
+        lambda path: password_in("--password-file", str(path)),
+        lambda path: tls_of(HUB, ca_file=path, certificate_file=None, key_file=None, server_name=None),
+        lambda path: tls_of(HUB, ca_file=None, certificate_file=path, key_file=None, server_name=None),
+    ],
+)
+def test_a_name_of_a_file_with_a_nul_is_told(read: Callable[[Path], object]) -> None:
+    """It may come from a program, too."""
+    with pytest.raises(ConfigError, match=r"cannot be (read|used) \((embedded null byte|Invalid argument)"):
+        read(Path("a\0b"))
+
+
+def test_what_was_opened_for_a_reload_is_closed_whatever_fails_then(tmp_path: Path) -> None:
+    given = replace(settings(tmp_path), telemetry_file=tmp_path / "told", audit_file=tmp_path / "seen")
+    opened = Opened("telemetry", tmp_path / "told", 0o640)
+
+    class Reopens:
+        def reopen(self, path: Path) -> Opened:
+            return opened
+
+    class Fails:
+        def reopen(self, path: Path) -> Opened:
+            raise ValueError("embedded null byte")
+
+    loop = asyncio.new_event_loop()
+    try:
+        files: Any = (Reopens(), Fails())
+        reloader = Reloader(
+            loop, lambda: given, given, lambda event: None, files=files, certificates=None,
+            check_revoked=lambda: None, dials=NoDials(), watch_network=lambda: None, users=None, log=None,  # type: ignore[arg-type]
+        )  # fmt: skip
+        with pytest.raises(ValueError, match="embedded"):
+            reloader._prepare(given)
+    finally:
+        loop.close()
+    assert opened.fd == -1

@@ -3,11 +3,12 @@
 Rules of this file: those of support/rig.py.
 """
 
+from collections import deque
 from typing import Any, Final
 
 from holdfast.endpoints.remotes.link_slots import LOOK_S, TURN_S
 from holdfast.endpoints.remotes.remote import BEGINS_S
-from holdfast.settings.remotes import RemoteConfig
+from holdfast.settings.remotes import Fetch, RemoteConfig
 from holdfast_lab.base.plain_broker import PlainBroker
 from support.rig import Client, Node, Rig
 
@@ -41,3 +42,16 @@ def only(node: Node) -> dict[str, Any]:
     assert node.core is not None
     (row,) = node.core.report.status("")["remotes"]
     return dict(row)
+
+
+def leaving(node: Node) -> list[str]:
+    """Its links that are to leave their slots."""
+    assert node.core is not None
+    return [link.name for link in node.core.remotes.by_name["mq"].links if link.leaving]
+
+
+def settling(*names: str) -> tuple[RemoteConfig, PlainBroker]:
+    """A remote with these addresses, which settles every second message that it sends."""
+    fetch = tuple(Fetch(name, name) for name in names)
+    broker = PlainBroker(offers={name: deque() for name in names}, settles=True)
+    return RemoteConfig(name="mq", remote="127.0.0.1:1", fetch=fetch), broker

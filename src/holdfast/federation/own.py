@@ -143,7 +143,7 @@ class Own:
         if _are_one_version(add, remove):
             return add, remove
         self._wide = frozenset([EVERYTHING])
-        return ([], []) if EVERYTHING in held.rows else ([EVERYTHING], remove[: len(held.rows) + 1 - rows_max])
+        return ([], []) if EVERYTHING in held.rows else ([EVERYTHING], remove[: max(0, len(held.rows) + 1 - rows_max)])
 
     def _summary(self, now: float, rows_max: int) -> frozenset[Row]:
         """The summary of all rows. It stays the same while it covers what is added."""

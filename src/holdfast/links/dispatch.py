@@ -75,6 +75,10 @@ class Dispatch:
                 link = event.link.context
                 if link is not None:
                     link.credited()
+            elif isinstance(event, amqp.Drained):
+                link = event.link.context
+                if link is not None:
+                    link.drained()
             elif isinstance(event, amqp.LinkAttached):
                 if peer.number not in self._connections:
                     continue
@@ -105,6 +109,9 @@ class Dispatch:
         self._ended(event.link)
         if event.error is not None and peer.neighbour is not None and peer.amqp.usable:
             peer.log("WARNING", f"it ended the link {event.link.name}: {event.error.text}")
+        if isinstance(event.link, amqp.Receiver) and (lost := event.link.lost_settled):
+            text = f"settled messages that came after this node had ended the link are lost: {lost}"
+            peer.log("WARNING", f"link {event.link.name}: {text}; their sender should not settle them")
         if link is None:
             return
         event.link.context = None

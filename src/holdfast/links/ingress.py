@@ -125,5 +125,8 @@ class Ingress(PeerLink):
     def aborted(self) -> None:
         """The sender aborted a delivery of which parts had arrived."""
 
+    def drained(self) -> None:
+        """The peer has used up or returned its credit, for which it was asked."""
+
     def gone(self) -> None:
         """The link was detached, by either side, or its connection was lost."""

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Final, Protocol
 
 from holdfast.engine.events import CertificateRead, ConfigDecided, ConfigRead, Event
-from holdfast.errors import ConfigError, HoldfastError
+from holdfast.errors import HoldfastError
 from holdfast.node import users_file
 from holdfast.node.config import NodeSettings
 from holdfast.node.logs import LogSettings
@@ -192,7 +192,7 @@ class Reloader:
                 if file is not None and path is not None:
                     reopened.append((file, file.reopen(path)))
             log = None if self._log is None else self._log.reopen(settings.log)
-        except ConfigError:
+        except BaseException:
             for _, opened in reopened:
                 opened.close()
             raise

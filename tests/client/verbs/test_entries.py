@@ -132,6 +132,27 @@ async def test_a_large_message_keeps_no_other_from_being_copied(node: NodeProces
     )
 
 
+async def test_a_message_that_no_command_receives_keeps_none_from_being_listed_moved_and_deleted(
+    node: NodeProcess,
+) -> None:
+    await filled(node, "w", b"a", b"b")
+    async with await connect(node.url) as connection:
+        sender = await connection.sender("w")
+        for _ in range(2):
+            await sender.send_parts([bytes(MIB)] * 65)
+    await filled(node, "w", b"e", b"f")
+
+    async def listed(more: str = "") -> list[int]:
+        told = await run(node, f"messages list w --selector TRUE --json {more}")
+        return [row["sequence"] for row in json.loads(told)]
+
+    assert await listed() == [1, 2, 3, 4, 5, 6]
+    assert await listed("--count 3") == [1, 2, 3] and await listed("--after 2 --count 3") == [3, 4, 5]
+    moved = await run(node, "messages move w --selector TRUE --to x --count 3")
+    assert moved == "w 1 moved to x\nw 2 moved to x\nw 3 moved to x\n"
+    assert await run(node, "messages delete w --selector TRUE") == "w 4 deleted\nw 5 deleted\nw 6 deleted\n"
+
+
 async def test_a_message_larger_than_the_target_keeps_no_other_from_being_moved(node: NodeProcess) -> None:
     """Where the target is not empty it never fits; what is behind it may."""
     await run(node, "queue create small --bytes-max 4000 --when-full refuse")

@@ -54,6 +54,8 @@ class PlainBroker:
     """Addresses at which attaches are not answered."""
     settles: bool = False
     """It settles every second message that it sends, whatever it was asked for."""
+    drains: bool = True
+    """It answers drains."""
     begins: bool = False
     """It begins a session of its own when a connection is opened."""
     links_max: int = UNBOUNDED
@@ -203,6 +205,8 @@ class PlainConnection:
             payload = waiting.popleft()
             self._sent += 1
             link.send(payload, context=payload, settled=self.broker.settles and self._sent % 2 == 0)
+        if self.broker.drains and not (waiting and link.credit):
+            link.drained()
 
     def _decided(self, event: Outcomes) -> None:
         broker, link, state = self.broker, event.link, event.state

@@ -24,7 +24,8 @@ class Receiver(Link):
     """
 
     __slots__ = (
-        "_draining", "allowance", "credit", "delivery_count", "partial", "resumes_left", "size_max", "stream_bytes",
+        "_draining", "_lost_id", "allowance", "credit", "delivery_count", "lost_settled", "partial", "resumes_left",
+        "size_max", "stream_bytes",
         "tells_begin", "template", "template_growing", "template_misses", "vital",
     )  # fmt: skip
 
@@ -42,6 +43,10 @@ class Receiver(Link):
         self.partial: Partial | None = None
         """The delivery of which the last frame is still to come."""
         self._draining = False
+        self._lost_id: int | None = None
+        """The last of them."""
+        self.lost_settled = 0
+        """Deliveries that the peer had settled, and that arrived after our detach."""
         self.size_max = 0
         self.template: FrameTemplate | None = None
         """What its plain deliveries have in common on the wire (amqp/session/runs.py)."""
@@ -145,6 +150,12 @@ class Receiver(Link):
         self.credit = max(0, self.credit - count)
         if self.delivery_count is not None:
             self.delivery_count = (self.delivery_count + count) & _SERIAL
+
+    def passed_over(self, delivery_id: int | None, *, settled: bool) -> None:
+        """A transfer frame arrived after our detach."""
+        if settled and delivery_id is not None and delivery_id != self._lost_id:
+            self._lost_id = delivery_id
+            self.lost_settled += 1
 
     def _attached(self, attach: Attach) -> None:
         self.size_max = attach.max_message_size or self.session.connection.settings.max_message_size

@@ -34,10 +34,11 @@ _new = tuple.__new__
 
 def on_transfer(link: Receiver, parsed: ParsedTransfer, buf: bytes, end: int, events: list[ConnEvent]) -> None:
     """One transfer frame of this link, whose frame ends at `end`."""
+    _, delivery_id, tag, message_format, settled, more, mode, state, resume, aborted, at = parsed
     if link.detach_sent:
+        link.passed_over(delivery_id, settled=bool(settled) and not aborted)
         link.session.connection.spend(PART)
         return
-    _, delivery_id, tag, message_format, settled, more, mode, state, resume, aborted, at = parsed
     partial = link.partial
     if partial is None:
         if delivery_id is None or tag is None or len(tag) > TAG_BYTES_MAX:

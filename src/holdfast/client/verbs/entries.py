@@ -12,8 +12,9 @@ from functools import partial
 from typing import Any, Final
 
 from holdfast.amqp.message.message import Message
+from holdfast.amqp.wire.conditions import MESSAGE_SIZE_EXCEEDED
 from holdfast.client.connection import Connection
-from holdfast.client.errors import ManagementError, RequestInDoubt
+from holdfast.client.errors import LinkError, ManagementError, RequestInDoubt
 from holdfast.client.receive.receiver import Receiver
 from holdfast.client.verbs.render import body_bytes, body_fields, plain
 from holdfast.client.verbs.running import complain, connect_as, place_of, refused, run
@@ -98,19 +99,30 @@ async def _queried(connection: Connection, queue: str, told: dict[str, Any]) -> 
 async def browsed(connection: Connection, args: argparse.Namespace) -> Receiver | None:
     """A reader of what is in the queue now and matches `args.selector`, behind `args.after`, at most `args.count`; None
     if there is nothing."""
+    end = await _end(connection, args.queue)
+    return await _browsed(connection, args, (args.after or 0) + 1, end, args.count)
+
+
+async def _end(connection: Connection, queue: str) -> int:
+    """The sequence behind what is in the queue now."""
     try:
-        row = await connection.manage("READ", QUEUE, args.queue)
+        row = await connection.manage("READ", QUEUE, queue)
     except ManagementError as error:
-        if error.code == 404 and args.queue == DEAD_LETTERS:  # made for the first of them
-            return None
+        if error.code == 404 and queue == DEAD_LETTERS:  # made for the first of them
+            return 0
         raise
-    start, end = (args.after or 0) + 1, int(row["next_sequence"])
+    return int(row["next_sequence"])
+
+
+async def _browsed(
+    connection: Connection, args: argparse.Namespace, start: int, end: int, count_max: int | None
+) -> Receiver | None:
     if start >= end:
         return None
     return await connection.receiver(
         args.queue,
         credit=BROWSE_CREDIT,
-        count_max=args.count,
+        count_max=count_max,
         start_sequence=start,
         end_sequence=end,
         selector=args.selector,
@@ -128,16 +140,37 @@ async def _sequences(connection: Connection, args: argparse.Namespace) -> AsyncG
 
 
 async def _matching(connection: Connection, args: argparse.Namespace) -> AsyncGenerator[int, None]:
-    """The sequence numbers of what `browsed` reads."""
-    receiver = await browsed(connection, args)
-    if receiver is None:
-        return
+    """The sequence numbers of what `browsed` reads, and of messages that are too large for it."""
+    start, end, left = (args.after or 0) + 1, await _end(connection, args.queue), args.count
+    while left != 0 and (receiver := await _browsed(connection, args, start, end, left)) is not None:
+        is_over = True
+        try:
+            while batch := await receiver.batch(count_max=CHANGED_AT_ONCE):
+                start, left = int(batch[-1].sequence) + 1, None if left is None else left - len(batch)
+                for delivery in batch:
+                    yield int(delivery.sequence)
+        except LinkError as error:
+            if error.condition != MESSAGE_SIZE_EXCEEDED:
+                raise
+            is_over = False
+        finally:
+            await receiver.close()
+        if is_over:
+            return
+        for sequence in await _of_any_size(connection, args, start, end):
+            start, left = sequence + 1, None if left is None else left - 1
+            yield sequence
+
+
+async def _of_any_size(connection: Connection, args: argparse.Namespace, start: int, end: int) -> list[int]:
+    """The sequence number of the first that matches there, if there is one."""
+    large = await connection.parts_receiver(
+        args.queue, credit=1, count_max=1, start_sequence=start, end_sequence=end, selector=args.selector
+    )
     try:
-        while batch := await receiver.batch(count_max=CHANGED_AT_ONCE):
-            for delivery in batch:
-                yield int(delivery.sequence)
+        return [int(delivery.sequence) for delivery in await large.batch(count_max=1)]
     finally:
-        await receiver.close()
+        await large.close()  # nothing of its body is read
 
 
 async def _named(connection: Connection, queue: str, sequence: int) -> dict[str, Any]:

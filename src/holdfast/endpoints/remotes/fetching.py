@@ -2,13 +2,13 @@
 
 Rules of this file: a message is accepted once it is on disk here. What finds no room is released, not rejected: the
 remote keeps it. Settled messages of a remote that was asked for unsettled ones wait here, also where a full queue
-refuses, and keep their link until they are stored.
+refuses. They keep their link until they are stored, and until none can be under way.
 """
 
 from typing import Any, Final
 
 from holdfast.access.actions import SEND
-from holdfast.amqp.connection import Deliveries, Delivery, Receiver, Sender
+from holdfast.amqp.connection import Deliveries, Delivery, DeliveryPart, Receiver, Sender
 from holdfast.amqp.session.session import Session
 from holdfast.amqp.wire import conditions
 from holdfast.amqp.wire.extensions import TRY_LATER
@@ -17,7 +17,7 @@ from holdfast.broker.entries.host_names import DEFAULT_HOST
 from holdfast.endpoints.addresses.link_refusal import Refusal
 from holdfast.endpoints.addresses.resolver import ResolvedAddress
 from holdfast.endpoints.producer import ProducerLink, ProducerParts
-from holdfast.endpoints.remotes.kept_link import KeptLink, spelt_out
+from holdfast.endpoints.remotes.kept_link import LEAVE_S, KeptLink, spelt_out
 from holdfast.links.incoming import Intake
 from holdfast.links.large_receives import Stream
 from holdfast.peers.peer import Peer
@@ -32,12 +32,20 @@ IDLE_S: Final = 5.0
 NO_ROOM: Final = "there is no room here for what it sends"
 """Why a link rests."""
 
+UNANSWERED_S: Final = 3.0
+"""How long a link that is to leave its slot waits for the answer to a drain where the last one had none within LEAVE_S,
+as at some brokers. Then it leaves, unless the remote has settled a message on it: an unsettled one that arrives too
+late is sent again."""
+
+UNDRAINED: Final = "it keeps its slot: the remote settles messages, and has not answered the last drain"
+"""Why a link does not leave."""
+
 
 class RemoteReceiver(ProducerLink):
     """The link from one address, while it is attached."""
 
     def __init__(
-        self, parts: ProducerParts, peer: Peer, link: Receiver, found: ResolvedAddress, kept: KeptLink
+        self, parts: ProducerParts, peer: Peer, link: Receiver, found: ResolvedAddress, kept: "FetchingLink"
     ) -> None:
         super().__init__(
             parts, peer, link, found.queue, destination=found.destination, to=found.to, unknown=found.unknown,
@@ -46,17 +54,30 @@ class RemoteReceiver(ProducerLink):
         self._kept = kept
         self._answered = False
         """The delivery that is being taken got its outcome at once, and is not stored."""
+        self._is_drained = False
+        """The remote has answered the drain, and sends nothing more."""
+        self._left_at = 0.0
+        """When it was last to leave its slot."""
 
     def refill(self) -> None:
-        if self._kept.rests:
-            if self._kept.due_at is None:  # what has come before it leaves its slot is stored if there is room
-                self.take_parked()
-            self.stop()
-        else:
+        if not self._kept.rests:
             super().refill()
+        elif not self._kept.leaving:
+            self.stop()
+        elif self._kept.due_at is None:  # what has come before it leaves its slot is stored if there is room
+            self.take_parked()
+
+    def delivered(self, delivery: Delivery) -> None:
+        self._kept.settles |= delivery.settled
+        super().delivered(delivery)
+
+    def part(self, part: DeliveryPart) -> None:
+        self._kept.settles |= part.settled
+        super().part(part)
 
     def delivered_all(self, run: Deliveries) -> None:
         if run.settled:
+            self._kept.settles = True
             Intake.delivered_all(self, run)  # one by one, because each that is taken counts
         else:
             super().delivered_all(run)
@@ -94,13 +115,46 @@ class RemoteReceiver(ProducerLink):
 
     @property
     def must_stay(self) -> bool:
+        return self._is_busy or (self._kept.leaving and self._may_come)
+
+    @property
+    def is_undrained(self) -> bool:
+        """Whether it must stay only because the remote has not answered the drain."""
+        return not self._is_busy and self._may_come
+
+    @property
+    def _may_come(self) -> bool:
+        """Whether a message may be under way that would be lost with the link: the remote has not answered the drain
+        yet, and may have sent something with the credit that it had."""
+        if self._is_drained or not self.link.allowance:
+            return False
+        wait_s = LEAVE_S if self._kept.answers_drains else UNANSWERED_S
+        return self._kept.settles or self.parts.clock.now < self._left_at + wait_s
+
+    @property
+    def _is_busy(self) -> bool:
         link = self.link
         if self.growing is not None or link.partial is not None or self.parked_settled:
             return True  # what the remote has settled it does not send again
         return sum(owner is link for owner in link.session.unsettled_in.values()) > len(self.parked)
 
     def hand_back(self) -> None:
+        self._kept.answers_drains = self._is_drained or not self.link.allowance
         self.settle(self.clear_parked(), Released())
+
+    def leave(self) -> None:
+        """Has the remote use up or return the credit that it has: once it has answered, nothing more is under way."""
+        self._is_drained = False
+        self._left_at = self.parts.clock.now
+        if self.link.attached and self.link.allowance:
+            self.link.grant(self.link.credit, drain=True)
+            self.peer.touch()
+        self.go_on()
+
+    def drained(self) -> None:
+        self._is_drained = True
+        self._kept.drained()
+        self.go_on()
 
     def go_on(self) -> None:
         self.parts.links.refills[self] = None
@@ -121,6 +175,10 @@ class FetchingLink(KeptLink):
         super().__init__(parts.clock, f"{fetch.source} to {fetch.target}", resting)
         self._parts = parts
         self._fetch = fetch
+        self.settles = False
+        """The remote has settled a message that it sent."""
+        self.answers_drains = True
+        """Whether it has answered the last one, as far as there was one."""
 
     @property
     def wants(self) -> bool:
@@ -129,6 +187,15 @@ class FetchingLink(KeptLink):
     @property
     def is_idle(self) -> bool:
         return not self.must_stay and self.clock.now >= max(self.turn_since, self.passed_at) + IDLE_S
+
+    def could_not_leave(self) -> None:
+        if isinstance(self.serving, RemoteReceiver) and self.serving.is_undrained:
+            self._report(UNDRAINED)
+
+    def drained(self) -> None:
+        """The remote has answered a drain."""
+        if self.reason == UNDRAINED:
+            self.reason = ""
 
     def begin(self, session: Session, name: str) -> Sender | Receiver:
         source, target = Source(address=self._fetch.source), Target(address=spelt_out(self._fetch.target))

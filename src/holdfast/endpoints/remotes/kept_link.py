@@ -26,6 +26,9 @@ reported."""
 AT_ONCE_S: Final = 1.0
 """A link that the remote ends so soon after its attach was refused: some brokers answer the attach first."""
 
+LEAVE_S: Final = 10.0
+"""How long a link that is to leave its slot waits for the answers to what is under way, after which it stays."""
+
 REASON_CHARACTERS_MAX: Final = 300
 """Characters of a remote's reason."""
 
@@ -43,14 +46,17 @@ class Serving(Protocol):
 
     @property
     def must_stay(self) -> bool:
-        """Whether the link must not be detached now: a message or an outcome is under way on it, or messages that the
-        remote settled wait here and would be lost."""
+        """Whether the link must not be detached now: a message or an outcome is under way on it or may be, or messages
+        that the remote settled wait here and would be lost."""
 
     def hand_back(self) -> None:
         """The node is about to end the link, on which nothing is under way: returns what waits here for room."""
 
+    def leave(self) -> None:
+        """The link is to leave its slot: nothing new passes, and what is under way comes to its end."""
+
     def go_on(self) -> None:
-        """The rest is over."""
+        """The rest is over, or the link keeps its slot."""
 
     def forget(self) -> None:
         """The node has ended the link."""
@@ -188,7 +194,7 @@ class KeptLink:
         """Another link waits for its slot: nothing new passes."""
         self.leaving = True
         if self.serving is not None:
-            self.serving.go_on()
+            self.serving.leave()
 
     def stay(self) -> None:
         """It keeps its slot."""
@@ -196,6 +202,9 @@ class KeptLink:
         self.turn_since = self.clock.now
         if self.serving is not None:
             self.serving.go_on()
+
+    def could_not_leave(self) -> None:
+        """It was to leave its slot, and keeps it because it must stay for too long."""
 
     def give_up(self) -> None:
         """Leaves its slot; a rest goes on."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from holdfast.amqp.session.session import Session
-from holdfast.endpoints.remotes.kept_link import ANSWER_S, KeptLink
+from holdfast.endpoints.remotes.kept_link import ANSWER_S, LEAVE_S, KeptLink
 from holdfast.endpoints.remotes.refused import RefusalBackOff, RefusedLinks
 from holdfast.engine.clock import Clock
 from holdfast.peers.peer import Peer
@@ -20,9 +20,6 @@ LOOK_S: Final = 1.0
 
 TURN_S: Final = 10.0
 """How long a link that has something to do keeps its slot while others wait."""
-
-LEAVE_S: Final = 10.0
-"""How long a link that is to leave its slot waits for the answers to what is under way, after which it stays."""
 
 
 class LinkSlots:
@@ -69,8 +66,8 @@ class LinkSlots:
         """The connection has ended; what the remote has refused is remembered."""
         if self._tried_at is not None and self._clock.now < self._tried_at + ANSWER_S:
             self._refused_session()
-        elif self._too_many:
-            self.refused_links.connection_ended(len(self.holders), self._clock.now)
+        else:
+            self.refused_links.connection_ended(len(self.holders), self._clock.now, is_limit=self._too_many)
         self._tried_at = None
         self._too_many = False
         self.peer = self.due_at = self._leaving = None
@@ -183,6 +180,7 @@ class LinkSlots:
         """The link is needed no more."""
         self.waiting.pop(link, None)
         self.holders.pop(link, None)
+        self.refused_links.forget(link)
 
     def give(self) -> None:
         """Gives free slots to links that wait, first to those that have something to do."""
@@ -191,7 +189,7 @@ class LinkSlots:
             return
         self._count_sessions(now)
         self._too_many = self._too_many and not self.sessions
-        for link in self._in_order():
+        for link in self._in_order() if self._free() is not None else ():
             session = self._free()
             if session is None:
                 break
@@ -254,9 +252,12 @@ class LinkSlots:
             self._leaving = None
         elif not wanted or (link.must_stay and now >= self._leaving_since + LEAVE_S):
             self._leaving = None
+            if wanted:
+                link.could_not_leave()
             link.stay()
         elif not link.must_stay:
             self._leaving = None
+            self.refused_links.served(link)
             link.give_up()
             if link.due_at is None:
                 self.ask(link)

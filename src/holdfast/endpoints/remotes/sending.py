@@ -64,6 +64,9 @@ class RemoteSender(ConsumerLink):
     def hand_back(self) -> None:
         return
 
+    def leave(self) -> None:
+        self.credited()
+
     def go_on(self) -> None:
         self.credited()
 

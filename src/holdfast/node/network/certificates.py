@@ -31,6 +31,9 @@ from holdfast.regular_files import check_regular, read_regular
 
 LOOK_S: Final = 5.0
 """How often the files are looked at."""
+AGAIN_S: Final = 600.0
+"""How long files that cannot be used are not read again while they look the same: a long list takes seconds. A disk
+that has failed once is tried again after that."""
 SESSIONS_MAX: Final = 1_000
 """Sessions of TLS 1.2 that OpenSSL keeps for a context; past so many a new context takes its place at the next look."""
 ALPN: Final = ["amqp"]
@@ -93,6 +96,9 @@ class Certificates:
         self._watch: Watch[Made | Problem] | None = None
         self._problem = ""
         """Why the files could not be used at the last look."""
+        self._failed: tuple[TlsFiles, _State] | None = None
+        """The files that could not be used, as they were then."""
+        self._failed_at = 0.0
         self._told = CertificateRead()
         self.tell: Callable[[CertificateRead], None] = lambda told: None
         """Called when there is another certificate to tell of, or another problem with the files."""
@@ -127,18 +133,22 @@ class Certificates:
         cannot be used for another reason than at the last look, or can be used again, unchanged; None if there is
         nothing new. It may be called in any thread."""
         used, before = self._used, self._problem
-        if _state_of(used.files) == used.state and not _is_full(used.server):
-            self._problem = ""
+        state = _state_of(used.files)
+        if state == used.state and not _is_full(used.server):
+            self._problem, self._failed = "", None
             return Problem(used.files, "") if before else None
+        if self._failed == (used.files, state) and time.monotonic() < self._failed_at + AGAIN_S:
+            return None
         try:
             made = _made(used.files, serves=used.server is not None, dials=used.client is not None)
         except ConfigError as error:  # perhaps half of them are written: they are read again until they fit
             self._problem = str(error)
+            self._failed, self._failed_at = (used.files, state), time.monotonic()
             if self._problem == before:
                 return None
             _log.error("%s; the previous certificates are used until the files are corrected", error)
             return Problem(used.files, self._problem)
-        self._problem = ""
+        self._problem, self._failed = "", None
         return made
 
     def use(self, made: Made | Problem) -> None:
@@ -181,7 +191,7 @@ class Certificates:
         made = _made(files, serves=self._serves, dials=dials)
 
         def use() -> None:
-            self._used, self._problem = made, ""
+            self._used, self._problem, self._failed = made, "", None
             self._tell("")
             self.changed()
 
