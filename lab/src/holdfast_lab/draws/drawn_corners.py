@@ -1,7 +1,7 @@
 """What docs/mutants.md listed as never drawn: links between queues that move large messages with little room, or into a
 queue in memory; a listener of a topic at its bound; links that are resumed in rounds; a spool whose link breaks while
 it sends again; turns that are refused while messages that waited find their queue full. Beside these, what lost
-connections held of several queues at once.
+connections held of several queues at once, or more of one than the node has memory for.
 
 Rules of this file: drawn after all else, each scene from a stream of its own, so that nothing else of a seed changes
 (docs/adr/0053).
@@ -12,6 +12,7 @@ from random import Random
 from typing import Any, Final
 
 from holdfast.settings.queues import QueueConfig
+from holdfast_lab.base.contents import EVERYTHING, SELECTORS
 from holdfast_lab.base.seed_tree import SeedTree
 from holdfast_lab.draws.drawn_clients import fails, is_guessed_at, peers
 from holdfast_lab.draws.drawn_congestion import QUIET
@@ -22,6 +23,9 @@ from holdfast_lab.plan.plan import Plan
 
 LISTENERS_BOUND: Final = "broker.topic:LISTENER_MESSAGES_MAX"
 GIVEN_BACK: Final = "custody.returns:GIVEN_BACK_MAX"
+HITS: Final = "broker.cursors.matches:HITS_MAX"
+MEMORY_BACK: Final = ("broker.cursors.exclusions:GIVEN_BACK_BYTES", "broker.cursors.halting:GIVEN_BACK_MIN")
+"""What one message that came back takes of the memory for them, and how many halt a queue where that is used up."""
 FULL: Final = "messages that waited find their queue full"
 """A moment."""
 SMALL_BYTES: Final = 1_600
@@ -168,6 +172,21 @@ def in_lanes(random: Random, node: str, plan: Plan) -> Scene:
     return scene
 
 
+def halted(random: Random, node: str, plan: Plan) -> Scene:
+    """Consumers with selectors that hold all there is when their connections are lost, again and again, at a node that
+    has no memory for so much: it offers nothing new before some of it is settled."""
+    stay = any(told.get("stays") and told.get("node") == node for told in plan.workloads)
+    if _has_no_place(node, plan) or stay:  # these count what they hold as shown only as they come to it
+        return Scene()
+    name, until_s = "halted", min(6.0, plan.safety_s)
+    sends = _sends(node, name, in_time(plan, 150), size=12)
+    takes = takes_from(node, name, consumers=3, credit=random.choice((50, 100)), think_s=random.choice((0.02, 0.05)))
+    takes |= {"selectors": random.choice(([EVERYTHING], [EVERYTHING, *random.sample([*SELECTORS], 2)]))}
+    knobs = {knob: random.choice(BOUNDS[knob]) for knob in MEMORY_BACK} | {HITS: random.choice((1, 20))}
+    moments = [round(random.uniform(0.1, until_s), 6) for _ in range(random.choice((2, 4)))]
+    return Scene([sends, takes], [Fault(kind="cut-clients", at=at, node=node) for at in moments], knobs=knobs)
+
+
 CORNERS: Final[dict[str, tuple[float, Callable[[Random, str, Plan], Scene]]]] = {
     "pressed": (0.06, pressed),
     "into memory": (0.06, into_memory),
@@ -176,6 +195,7 @@ CORNERS: Final[dict[str, tuple[float, Callable[[Random, str, Plan], Scene]]]] = 
     "sent again": (0.05, sent_again),
     "blocked": (0.06, blocked),
     "in lanes": (0.1, in_lanes),
+    "halted": (0.06, halted),
 }
 """As LATER of `drawn_scenes.py`."""
 

@@ -32,7 +32,8 @@ def narrow(random: Random, node: str, plan: Plan) -> Scene:
     """Small and large messages for consumers that accept only the small ones; in most seeds no consumer accepts the
     large ones, in some one does, and in some of these it comes and goes. Most of those have selectors, it alone or all
     of them, or a queue that sorts, and a node keeps only one or three large ones apart. Where no link ends but by the
-    node's own choice, most queues have a `deliveries_max`."""
+    node's own choice, most queues have a `deliveries_max`; where links end, some do, and what becomes a dead letter
+    there is not judged."""
     places = [name for name in plan.topology.nodes if _has_a_place(plan, name)]
     calm = [name for name in places if _is_calm(plan, name)] if random.random() < 0.8 else []
     if not places:
@@ -68,7 +69,6 @@ def narrow(random: Random, node: str, plan: Plan) -> Scene:
     most = DELIVERIES_MAX if calm and random.random() < 0.8 else None
     if others and random.random() < 0.5:
         others[0]["stays"], takes["wide"], most = random.choice((1, 5)), False, None  # what it holds then has failed
-    queue = QueueConfig(name=QUEUE, order="none", deliveries_max=most, priorities=sorts)
     knobs: dict[str, int] = {}
     if wide and not sorts and random.random() < 0.8:
         others[0]["selectors"] = [EVERYTHING]
@@ -80,6 +80,9 @@ def narrow(random: Random, node: str, plan: Plan) -> Scene:
         sends[1]["messages"] = MANY
         takes["messages"] = sum(told["messages"] for told in sends)
         others[0] |= {"credit": 1, "think_s": 0.2}
+    if most is None and random.random() < 0.5:  # then whatever ends a link or the node counts
+        most, takes["fails"] = random.choice((1, DELIVERIES_MAX)), True
+    queue = QueueConfig(name=QUEUE, order="none", deliveries_max=most, priorities=sorts)
     return Scene([*sends, takes, *others], faults, [(node, queue)], knobs=knobs)
 
 

@@ -85,6 +85,8 @@ KNOBS: Final[dict[str, tuple[int, ...]]] = {
 BOUNDS: Final[dict[str, tuple[int, ...]]] = {
     "broker.cursors.exclusions:ASIDE_MAX": (1, 3),
     "broker.topic:LISTENER_MESSAGES_MAX": (4, 12),
+    "broker.cursors.exclusions:GIVEN_BACK_BYTES": (2**18,),
+    "broker.cursors.halting:GIVEN_BACK_MIN": (1, 8),
 }
 """As KNOBS, of bounds that promise something: turned only where the run expects it, by the scenes that are about it."""
 

@@ -37,6 +37,7 @@ class Narrow:
     selects everything; empty for none.
 
     `messages`: how many are sent there in all. `wide`: another workload, whose link nothing ends, takes the large ones.
+    `fails`: the queue has a `deliveries_max`, and links or the node end, so that any message may be a dead letter.
     """
 
     kind: ClassVar[str] = "narrow"
@@ -50,6 +51,7 @@ class Narrow:
     think_s: float = 0.0
     wide: bool = False
     selector: str = ""
+    fails: bool = False
     name: str = "narrow"
     taken: int = field(default=0, init=False)
     ends: int = field(default=0, init=False)
@@ -157,12 +159,13 @@ class Narrow:
 
     def _judge_dead(self, bed: Bed, key: bytes) -> None:
         large = len(bed.history.sent[key].bare) > self.bytes_max
-        if not bed.history.disks_changed[self.node] and (self.wide or not large):
+        judged = not (self.fails or bed.history.disks_changed[self.node])
+        if judged and (self.wide or not large):
             what = "a consumer takes" if not large else "another consumer takes"
             raise Violation(f"{key.decode()}, which {what}, is a dead letter of {self.queue} at {self.node}")
         if key not in self.dead:
             self.dead.add(key)
-            bed.history.excuse(key, "it is larger than its consumers take")
+            bed.history.excuse(key, "its deliveries failed" if self.fails else "it is larger than its consumers take")
 
     def check(self, bed: Bed) -> None:
         return
