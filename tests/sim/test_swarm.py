@@ -52,6 +52,7 @@ FOUND = {
     3_231_571: "of the lab: two scenes sent 700 messages over a satellite, one at a time",
     3_260_114: "of the lab: a client left its root and came again, and the root began to look on anew",
     3_231_641: "of the lab: after a refused commit messages wait until what is left of it is stored",
+    3_231_873: "of the lab: what a consumer had taken in one batch counted as shown when it came to each",
 }
 """Seeds that found a defect, and which."""
 

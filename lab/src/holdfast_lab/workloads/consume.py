@@ -5,7 +5,7 @@ Rules of this file: a consumer goes on over every break; it says of each message
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from random import Random
 from typing import ClassVar, Final
@@ -74,6 +74,15 @@ class Consume:
         connection = await bed.connect(self.node, name, vhost=self.vhost)
         random = bed.stream(name)
         place = place_of(self.queue, self.node, self.vhost)
+
+        def shown(delivery: Delivery) -> None:
+            key = key_shown(bed.history, delivery, place)
+            disk = bed.disk_of(self.node, delivery)
+            if key is not None:
+                if selector not in (None, EVERYTHING) and not SELECTORS[selector](key):
+                    raise Violation(f"{name} was shown {key.decode()}, which {selector!r} does not select")
+                bed.history.receive(key, place, marked=marked(delivery), sequence=delivery.sequence, disk=disk)
+
         while True:
             receiver: Receiver = await attached(
                 lambda: connection.receiver(
@@ -81,13 +90,7 @@ class Consume:
                 )
             )
             try:
-                async for delivery in self._given(receiver):
-                    key = key_shown(bed.history, delivery, place)
-                    disk = bed.disk_of(self.node, delivery)
-                    if key is not None:
-                        if selector not in (None, EVERYTHING) and not SELECTORS[selector](key):
-                            raise Violation(f"{name} was shown {key.decode()}, which {selector!r} does not select")
-                        bed.history.receive(key, place, marked=marked(delivery), sequence=delivery.sequence, disk=disk)
+                async for delivery in self._given(receiver, shown):
                     self.taken_by[name] += 1
                     self._in_place(delivery.sequence, delivery.link)
                     if self.think_s:
@@ -115,15 +118,19 @@ class Consume:
             self.breaks += 1
             await asyncio.sleep(random.uniform(LEAST_S, RETRY_S) if self.stays else RETRY_S)
 
-    async def _given(self, receiver: Receiver) -> AsyncIterator[Delivery]:
-        """What it takes before it leaves."""
+    async def _given(self, receiver: Receiver, shown: Callable[[Delivery], None]) -> AsyncIterator[Delivery]:
+        """What it takes before it leaves. `shown`: called for each when it is taken, as the connection may end before
+        it is looked at, and another be shown it."""
         if not self.stays:
             async for delivery in receiver:
+                shown(delivery)
                 yield delivery
             return
         left = self.stays
         while left > 0 and (batch := await receiver.batch(count_max=left, timeout_s=STAYS_S)):
             left -= len(batch)
+            for delivery in batch:
+                shown(delivery)
             for delivery in batch:
                 yield delivery
 
