@@ -1,5 +1,6 @@
 """In which order the consumers of one user get messages while the user's bound is met (peers/use.py)."""
 
+from random import Random
 from typing import Any, cast
 
 import pytest
@@ -16,7 +17,7 @@ from holdfast.settings.limits import Limits
 from holdfast.settings.queues import QueueConfig
 from holdfast.units import KIB
 from support.rig import Client, Node, Rig
-from support.selecting import OTHERS, THIRDS, consume, fill
+from support.selecting import OTHERS, THIRDS, consume, fill, numbers
 
 LIMITS = Limits(user_unsettled_bytes_max=2 * KIB)
 """Two messages of `put`. All clients here have no name, so that they are one user."""
@@ -441,3 +442,29 @@ def test_who_comes_later_is_not_woken_with_the_last_of_those_that_waited(monkeyp
         use.served(each)
     use.wake()
     assert third.touched == 1 and not later.touched and use.block_if_full(later) and not use.block_if_full(third)
+
+
+@pytest.mark.parametrize("selectors", [(THIRDS, OTHERS), (OTHERS, None), ("TRUE", "JMSType = 'third' OR TRUE")])
+def test_consumers_at_their_users_bound_get_messages_in_order(selectors: tuple[str, str | None]) -> None:
+    """One is blocked when one entry is asked about, and might be free again when the next is, in the same turn."""
+    rig = Rig()
+    node = rig.node("hub", limits=LIMITS)
+    sizes = Random(7).choices([1, KIB // 5, 3 * KIB], [80, 15, 5], k=300)
+    sender = rig.client(node)
+    link = sender.sender("work")
+    rig.settle()
+    for number, size in enumerate(sizes):
+        subject = Properties(subject="third" if number % 3 == 0 else "other")
+        sender.send(link, str(number).ljust(size), properties=subject)
+        rig.settle()
+    clients = [rig.client(node) for _ in selectors]
+    for client, selector in zip(clients, selectors, strict=True):
+        consume(rig, client, selector)
+    got: list[list[int]] = [[] for _ in clients]
+    for _ in range(600):
+        for client, found in zip(clients, got, strict=True):
+            found += numbers(client)
+            client.accept()
+            rig.settle()
+    assert all(found == sorted(found) for found in got)
+    assert sorted(number for found in got for number in found) == list(range(300))

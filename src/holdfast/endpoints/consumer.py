@@ -148,7 +148,8 @@ class ConsumerLink(Offered):
         use = self.use
         if use is None or self.presettled:
             return False
-        if use.unsettled_bytes < use.unsettled_bytes_max and not (use.crowded or use.round_length or use.offered_now):
+        is_blocking = use.crowded or use.blocked_consumers or use.offered_now
+        if use.unsettled_bytes < use.unsettled_bytes_max and not is_blocking:
             return False  # the usual case, as `block_if_full` decides it
         return use.block_if_full(self)
 

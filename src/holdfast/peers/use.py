@@ -161,9 +161,11 @@ class Use:
 
     def block_if_full(self, link: Blocked) -> bool:
         """Whether the consumer gets nothing now, because there is no room, or because others have waited longer for
-        what there is. Then it is among the blocked consumers, or stays offered, and is offered messages again later."""
+        what there is. Then it is among the blocked consumers, or stays offered, and is offered messages again later:
+        not before `wake`, so that within a share of work it is not passed over for one entry and then given the next.
+        """
         offered, is_full = self.offered_now, self.is_full
-        if not is_full and (link in offered or not (offered or self.round_length)):
+        if not is_full and (link in offered or not (offered or self.round_length or link in self.blocked_consumers)):
             return False
         if link in offered:
             offered[link].had_room = False
