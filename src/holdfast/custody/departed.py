@@ -187,6 +187,8 @@ class Departures:
             self.look()
         self._cancel_of_known()
         for queue, departure in list(self.under_way.items()):
+            if self._forwarding.knows(queue.destination):
+                continue  # once what leaves has left
             if departure.place < departure.end:
                 self._some(queue, departure)
             elif self._turns.in_flight is not None or self._turns.gathered.moves:
@@ -197,11 +199,18 @@ class Departures:
                 self._over(queue, departure)
 
     def _cancel_of_known(self) -> None:
-        """A node that is known again gets the messages that are still queued for it; dead letters stay dead letters."""
+        """A node that is known again gets the messages that are still queued for it; dead letters stay dead letters.
+        Nothing is offered before what leaves has left, as its place ahead of the cursor does not say so."""
         for queue, departure in list(self.under_way.items()):
-            if self._forwarding.knows(queue.destination):
+            if self._forwarding.knows(queue.destination) and not self._leaves(queue):
                 departure.answer(self._made(queue, departure), queue.tombstones)
                 self._end(queue)
+
+    def _leaves(self, queue: Queue) -> bool:
+        """Whether messages of the queue leave with the commit under way or with the next one."""
+        in_flight, gathered = self._turns.in_flight, self._turns.gathered
+        turns = (gathered,) if in_flight is None else (gathered, in_flight)
+        return any(moved is queue for turn in turns for moved, _, _ in turn.moves)
 
     def _some(self, queue: Queue, departure: Departure) -> None:
         if self._dead_lettering.has_moved_its_share():
