@@ -2,9 +2,11 @@
 
 import pytest
 
+from holdfast.amqp.wire.performatives import Released
 from holdfast.amqp.wire.types import Described, Symbol
 from holdfast.settings.limits import Limits
 from holdfast.settings.queues import QueueConfig
+from support import selecting
 from support.one_node import fill, world
 
 SELECTOR = Symbol("apache.org:selector-filter:string")
@@ -42,3 +44,24 @@ def test_a_drain_beside_a_disk_that_refuses_is_answered(selects: bool, prioritie
     rig.settle()
     assert node.core is not None and node.core.disk.rests
     assert link.credit == 0 and node.turns - turns < 100
+
+
+def test_a_drain_is_answered_beside_a_disk_that_refuses_the_mark_of_what_is_next_alone() -> None:
+    """It is on disk of the message behind it that it was shown, but the consumer wants no more than one."""
+    rig, node, _ = world(QueueConfig(name="work", deliveries_max=50))
+    selecting.fill(rig, node, 12)
+    earlier, client = rig.client(node), rig.client(node)
+    selecting.consume(rig, earlier, selecting.OTHERS, credit=12)
+    assert selecting.numbers(earlier) == selecting.others(12)
+    earlier.accept(Released())
+    rig.run(1)
+    earlier.close_transport()
+    rig.run(1)
+    link = selecting.consume(rig, client, "TRUE", credit=0)
+    node.refuse, node.refuse_all = 10**6, True
+    turns = node.turns
+    link.grant(1, drain=True)
+    while rig.move():
+        assert node.turns - turns < 100
+    assert node.core is not None and node.core.disk.rests
+    assert link.credit == 0 and not client.deliveries

@@ -7,8 +7,8 @@ import pytest
 
 from holdfast.amqp.connection import Receiver
 from holdfast.amqp.wire.performatives import Accepted, Modified, Properties, Rejected, Released
-from holdfast.amqp.wire.types import Symbol
-from holdfast.broker.cursors import looking, priorities, runs, selections
+from holdfast.amqp.wire.types import Described, Symbol
+from holdfast.broker.cursors import looking, matches, priorities, runs, selections
 from holdfast.broker.entries.work import Work
 from holdfast.core import offering
 from holdfast.peers.use import Use
@@ -17,7 +17,7 @@ from holdfast.settings.limits import Limits
 from holdfast.settings.queues import QueueConfig
 from holdfast.units import KIB
 from support.rig import Client, Node, Rig
-from support.selecting import OTHERS, THIRDS, consume, fill, numbers
+from support.selecting import NAME, OTHERS, THIRDS, consume, fill, numbers
 
 LIMITS = Limits(user_unsettled_bytes_max=2 * KIB)
 """Two messages of `put`. All clients here have no name, so that they are one user."""
@@ -265,6 +265,57 @@ def test_nobody_else_has_a_turn_before_all_was_looked_through_for_whose_turn_it_
     assert came(client) == ["last"] and rounds < 6
 
 
+def test_nobody_waits_for_one_without_credit_while_another_user_s_search_goes_on_in_its_queue(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It wanted more when its user was at the bound, and has as many hits as it may."""
+    monkeypatch.setattr(offering, "PUMP_LIMIT", 4)
+    monkeypatch.setattr(matches, "HITS_MAX", 4)
+    users = tuple(UserConfig(name=name, password=f"password-of-{name}") for name in ("ann", "bob"))
+    node = rig.node("hub", limits=LIMITS, users=users, queues=IN_MEMORY)
+    node.unwatched.update(queue.name for queue in IN_MEMORY)
+
+    def login(name: str) -> Client:
+        return rig.login(node, name, f"password-of-{name}")
+
+    def put_many(queue: str, subject: str, count: int, size: int) -> None:
+        sends = login("bob")
+        link = sends.sender(queue)
+        for number in range(count):
+            if number % 50 == 0:
+                rig.settle()
+            sends.send(link, str(number).ljust(size), properties=Properties(subject=subject))
+        rig.settle()
+
+    def select(client: Client, selector: str) -> Receiver:
+        return client.receiver("a", source={"filter": {NAME: Described(NAME, selector)}})
+
+    put_many("x", "other", 5, KIB)
+    put_many("a", "third", 20, 1)
+    holder, wants_nothing, waits, bob = login("ann"), login("ann"), login("ann"), login("bob")
+    holding = holder.receiver("x")
+    rig.settle()
+    link = select(wants_nothing, THIRDS)
+    rig.settle()
+    put_many("a", "other", 600, 1)
+    waiting = waits.receiver("b", credit=1)
+    rig.settle()
+    put_many("b", "other", 3, KIB)
+    assert len(holder.deliveries) == 2 and not wants_nothing.deliveries and not waits.deliveries
+    select(bob, "JMSType = 'none'")
+    link.grant(0)
+    holder.accept(count=1)
+    holding.grant(0)
+    for _ in range(2):
+        turns = node.turns
+        while not waits.deliveries and node.turns - turns < 20:
+            assert rig.move()
+        assert waits.deliveries
+        waits.accept()
+        waiting.grant(1)
+    assert any(each.position < 600 for each in node.queue("a").shared.selections), "the search goes on"
+
+
 def test_what_is_left_when_others_had_their_turn_is_handed_out_while_a_commit_lasts(rig: Rig) -> None:
     node = hub(rig)
     other = receiving(rig, node, "a")
@@ -351,6 +402,10 @@ class Consumer:
         self.touched = 0
         self.asked = 0
         """One past the last message about which it was asked."""
+        self.wanted = 1
+
+    def will_want(self) -> int:
+        return self.wanted
 
     def asked_up_to(self, consumer: object) -> int:
         return self.asked
@@ -411,6 +466,23 @@ def test_a_turn_lasts_until_its_consumer_was_asked_about_all_that_was_there_when
         assert consumer in use.offered_now
         use.wake()
     consumer.asked = 10
+    use.offered((), work)
+    assert not use.offered_now
+
+
+def test_nobody_waits_for_one_that_wants_nothing_while_its_queue_is_searched_for_others() -> None:
+    """Without room it is not asked what it wants: it waits for that."""
+    use, (consumer,), _ = full(1)
+    use.settled(KIB)
+    use.wake()
+    work = Work[Any]()
+    work.cut_short.add(consumer)
+    consumer.wanted = 0
+    use.given(KIB)
+    use.offered((), work)
+    assert consumer in use.offered_now
+    use.settled(KIB)
+    use.wake()
     use.offered((), work)
     assert not use.offered_now
 

@@ -103,7 +103,8 @@ class Use:
         last met. Each of them is offered messages before any other consumer gets something."""
         self.offered_now: dict[Blocked, Turn] = {}
         """Consumers of the round that are offered messages now; they are not among the blocked ones. Each stays until
-        it was handed something, or took nothing though there was room and it was asked about all that its queue had."""
+        it was handed something, or took nothing though there was room and it was asked about all that its queue had, or
+        wanted nothing."""
         self._waking = waking
         self._tokens = float(self.requests_per_s)
         self._at = now
@@ -200,13 +201,14 @@ class Use:
     def offered(self, left: Container[EntryLog], work: Work[Any]) -> None:
         """The queues of the woken consumers were offered, except those that are `left` for the next turn. A consumer
         that took nothing, though there was room, is no longer in the round, so that nobody waits for it; unless it was
-        not asked, or the search for what it can have goes on in the next turn."""
+        not asked, or the search for what it can have goes on in the next turn, and it wants something."""
         offered = self.offered_now
         for link, turn in list(offered.items()):
             cursor = link.cursor
             if not turn.had_room or cursor.queue in left or cursor in work.unreached or cursor.returning:
                 continue
-            if not (cursor in work.cut_short and cursor.asked_up_to(link) < turn.end):
+            is_searched = cursor in work.cut_short and cursor.asked_up_to(link) < turn.end
+            if not (is_searched and (self.is_full or link.will_want() > 0)):
                 del offered[link]
         if self.is_full or not (offered or self.blocked_consumers):
             self._waking.pop(self, None)

@@ -71,6 +71,8 @@ class Selections(Matches):
         cursor = self._cursor
         if selection.position >= cursor.queue.visible or len(selection.hits) >= self.hits_max:
             return False
+        if not watermarks and self._waits_for_disk(selection):
+            return False
         if not halting.is_halted(cursor):
             return watermarks or self._may_have(selection, selection.position)
         if not halting.has_room_for_more(cursor):
@@ -329,12 +331,17 @@ class Selections(Matches):
         enough."""
         if len(selection.hits) >= self.hits_max or not selection.wanting():
             return False
-        if selection.hits.first is None or self._may_have(selection, selection.hits.first):
-            return True
-        if len(selection.hits) >= min(selection.wanted(), BEYOND_MAX):
+        return selection.hits.first is None or not self._waits_for_disk(selection)
+
+    def _waits_for_disk(self, selection: Selection) -> bool:
+        """Whether hits wait until it is on disk that they are shown, and are enough."""
+        first = selection.hits.first
+        if first is None or self._may_have(selection, first):
             return False
+        if len(selection.hits) >= min(selection.wanted(), BEYOND_MAX):
+            return True
         looked = selection.position - self._cursor.watermark_stored
-        return self._cursor.is_counted or looked >= BEYOND_EACH * len(selection.hits)
+        return not self._cursor.is_counted and looked < BEYOND_EACH * len(selection.hits)
 
     def _look_at(self, sequence: int, value: bytes, here: list[Selection]) -> int | None:
         """Matches one entry for the selections `here`, which have come so far; returns how many were handed out, None
