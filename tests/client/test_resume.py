@@ -115,6 +115,28 @@ async def test_a_refused_attach_forgets_nothing(broker: FakeBroker, connection: 
     assert broker.bodies("q") == bodies(0, 1) and sender.accepted == 2
 
 
+@pytest.mark.parametrize("frame_size", [512, 65536])
+async def test_a_link_that_the_broker_closed_is_resumed(broker: FakeBroker, frame_size: int) -> None:
+    """As an operator closes one: the broker may still know what it has not said. It may be in several rounds."""
+    broker.keeps_maps, broker.frame_size = True, frame_size
+    async with await connect(broker.url) as connection:
+        sender = await in_doubt(broker, connection, 60)
+        broker.hold_outcomes = False
+        broker.detach_all("amqp:link:detach-forced", "closed by an operator")
+        await asyncio.wait_for(sender.drain(), 10)
+        assert broker.bodies("q") == bodies(*range(60)) and sender.accepted == 60
+
+
+async def test_what_a_broker_without_maps_had_as_it_closed_the_link_goes_again(
+    broker: FakeBroker, connection: Connection
+) -> None:
+    sender = await in_doubt(broker, connection, 3)
+    broker.hold_outcomes = False
+    broker.detach_all("amqp:link:detach-forced", "closed by an operator")
+    await asyncio.wait_for(sender.drain(), 10)
+    assert broker.bodies("q") == bodies(0, 1, 2) * 2 and sender.accepted == 3
+
+
 @pytest.mark.parametrize("frame_size", [512, 1024])
 async def test_a_map_that_fits_no_frame_goes_in_rounds(frame_size: int, broker: FakeBroker) -> None:
     broker.keeps_maps, broker.frame_size = True, frame_size

@@ -10,6 +10,7 @@ from holdfast.amqp.wire.types import Symbol
 from holdfast.settings.hosts import VhostConfig
 from holdfast.settings.queues import QueueConfig
 from support.one_node import done, fill, world
+from support.resuming import Producer
 from support.rig import Client, Rig
 from support.standing import core_of
 from support.transactions import ROLLBACK, UNKNOWN, condition, quiet, started
@@ -84,6 +85,25 @@ def test_a_session_or_a_link_is_closed_by_hand(kind: str, answers: bool) -> None
         again = user.amqp.begin().attach_receiver("mine", Source(address="work"), Target())
         rig.settle()
         assert again.attached
+
+
+@pytest.mark.parametrize("kind", ["session", "attachment"])
+def test_a_sender_that_resumes_a_link_closed_by_hand_is_told_what_was_being_stored(kind: str) -> None:
+    """Else it sends that again."""
+    rig, node, client = world(QueueConfig(name="work"))
+    producer = Producer(rig, node)
+    name = one(client, kind, "p")["identity"]
+    node.hold_commits = True
+    producer.send("a")
+    rig.settle()
+    assert done(client, "CLOSE", kind, name) == {"closed": name}
+    rig.settle()
+    assert producer.link.over and producer.link.closed == (kind == "attachment")
+    producer.lose()
+    node.hold_commits = False
+    rig.settle()
+    assert producer.come_back() == {bytes(4): Accepted()}
+    assert node.bodies("work") == ["a"]
 
 
 @pytest.mark.parametrize("kind", ["session", "attachment"])

@@ -11,7 +11,9 @@ from holdfast.amqp.wire.performatives import Accepted, Properties, Rejected, Sou
 from holdfast.broker.stored.records import DRAIN
 from holdfast.routing.topology import DRAINED_MICRO
 from holdfast.settings.hosts import VhostConfig
+from holdfast.settings.queues import QueueConfig
 from support.hops import apart, is_empty, names, send
+from support.resuming import Producer
 from support.rig import Client, Node, Rig
 from support.routing import agree, core_routes, network, path
 
@@ -83,6 +85,43 @@ def test_what_is_being_stored_is_answered_before_its_link_ends(commits_later: bo
     assert link.detached and refused(client)[0] == conditions.DETACH_FORCED
     assert [type(outcomes[body]) for body in outcomes] == [Accepted] * len(outcomes) and "1" in outcomes
     assert hub.bodies("work") == [*(["earlier"] if commits_later else []), "1"]
+
+
+@pytest.mark.parametrize("answered", [False, True])
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_sender_whose_link_the_drain_ended_learns_when_it_resumes_what_was_stored(
+    answered: bool, killed: bool
+) -> None:
+    """It asks with the map that it has kept, for it has not heard the outcome: its connection broke first, and its next
+    attach was refused (not `answered`), or the outcome and the end of its link were lost on the way."""
+    rig = Rig()
+    hub = rig.node("hub", queues=(QueueConfig(name="work"),))
+    producer = Producer(rig, hub, durable=2)
+    hub.hold_commits = True
+    producer.send("a")
+    rig.settle()
+    if not answered:
+        producer.lose()
+        producer.client = rig.client(hub)
+        producer.attach(dict.fromkeys(producer.doubt))
+        assert producer.link.remote_attach is None, "its answer waits for the disk"
+    client = producer.client
+    if answered:
+        client.receive = lambda data: None  # type: ignore[method-assign]  # what is said to it from here on is lost
+    assert hub.core is not None and hub.core.node_drain.begin()
+    hub.due = True
+    rig.settle()
+    assert answered or (producer.link.refused and refused(client)[0] == conditions.DETACH_FORCED)
+    hub.hold_commits = False
+    rig.run(1)
+    assert not hub.core.links.producers_of(hub.queue("work")) and hub.bodies("work") == ["a"]
+    producer.lose()
+    if killed:
+        hub.crash()
+        hub.start()
+    rig.settle()
+    assert ask(rig, hub, "RESUME")["changed"]
+    assert producer.come_back() == {bytes(4): Accepted()}
 
 
 def test_a_relay_that_knows_the_address_is_refused_too() -> None:

@@ -15,9 +15,9 @@ Function = Callable[..., Any]
 def _refused_sender_forgets(original: Function) -> Function:
     """A sender whose link is refused for now forgets what the node may have stored of the last one."""
 
-    def detached(self: Any, *, closed: bool) -> None:
-        refused = closed and self.link.refused
-        original(self, closed=closed)
+    def detached(self: Any) -> None:
+        refused = self.link.refused
+        original(self)
         if refused and self._resume is not None:
             self._resume.forget()
 
@@ -29,7 +29,7 @@ CLIENT_CANARIES: Final = (
         name="refused-sender-forgets",
         sentence="A sender whose link is refused for now forgets what is in doubt, and sends it as new.",
         target="client.send.transmission:Transmission.detached",
-        signature="(self, *, closed: bool) -> None",
+        signature="(self) -> None",
         broken=_refused_sender_forgets,
         expected="appended twice",
     ),

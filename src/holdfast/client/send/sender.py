@@ -356,7 +356,7 @@ class Sender(ClientLink, Listed):
     def detached(self, event: LinkDetached) -> None:
         if event.link is not self._transmission.link:
             return
-        self._transmission.detached(closed=event.closed)
+        self._transmission.detached()
         if self._gone is None and self._transmission.begins_round():
             self._connection.attach_again(self)
         else:

@@ -82,20 +82,16 @@ class Transmission:
         self._outbox.linked(() if resume is None else resume.kept())
 
     def lost(self) -> None:
-        """The link is gone with its connection."""
+        """The link is over, or its connection is."""
         if self.link is not None and self._resume is not None:
             self._resume.suspend(self.link)
         self._unlink()
 
-    def detached(self, *, closed: bool) -> None:
-        """The link was detached, by either side; `closed`: with its terminus."""
-        link, resume = self.link, self._resume
-        assert link is not None
-        if resume is not None:
-            resume.suspend(link)
-            if closed and not link.refused:  # a refusal ends no link: the node keeps the map of the last one
-                resume.forget()
-        self._unlink()
+    def detached(self) -> None:
+        """The link was detached, by either side. The next one resumes it also if the node closed it or refused its
+        attach: a node that keeps the map says what it had stored and not told yet, and any other answers without a
+        map."""
+        self.lost()
 
     def begins_round(self) -> bool:
         """The link was detached to be attached again with the rest of its unsettled map. True once for each detach."""

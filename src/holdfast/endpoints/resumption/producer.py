@@ -14,7 +14,7 @@ from holdfast.amqp.wire.types import Symbol
 from holdfast.broker.queue import Queue
 from holdfast.broker.stored.tags import TAG_BYTES, TagRing
 from holdfast.endpoints.producer import ProducerLink, ProducerParts
-from holdfast.endpoints.resumption.suspended import RECORD_BYTES, Suspendable, is_resumable
+from holdfast.endpoints.resumption.suspended import RECORD_BYTES, Suspendable
 from holdfast.engine.effects import LinkEffect
 from holdfast.links.ingress import ACCEPTED
 from holdfast.peers.peer import Peer
@@ -149,7 +149,8 @@ class ResumableProducer(ProducerLink):
         super().gone()
         if self.record.holder is self:
             self.record.holder = None
-            self.keeper.ended(self.record, closed=not is_resumable(self.link))
+            # If the node ended the link, its peer may not have heard all outcomes, and asks for them as it resumes.
+            self.keeper.ended(self.record, closed=self.link.closed_by_peer)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -277,7 +277,7 @@ class Resumption:
     # ------------------------------------------------------------------------------------------------ ends
 
     def ended(self, record: Suspendable, *, closed: bool) -> None:
-        """The link of the record has ended; the record is kept for its time, unless the link was closed."""
+        """The link of the record has ended; the record is kept for its time, unless it is `closed` for good."""
         if closed or not record.hold_s:
             self._forget(record)
             return
