@@ -54,6 +54,7 @@ FOUND = {
     3_231_641: "of the lab: after a refused commit messages wait until what is left of it is stored",
     3_231_873: "of the lab: what a consumer had taken in one batch counted as shown when it came to each",
     3_262_012: "what left a deleted queue was sent to its node, which was known again, and a refused commit undid that",
+    3_262_024: "a sender resumed a link that a drain had ended, and what was being stored was forgotten",
 }
 """Seeds that found a defect, and which."""
 
