@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.amqp.wire.performatives import Accepted, Released, Source, Target
+from holdfast.amqp.wire.performatives import Accepted, Modified, Released, Source, Target
 from holdfast.amqp.wire.types import Symbol
 from holdfast.broker.cursors import halting
+from holdfast.broker.cursors.exclusions import GIVEN_BACK_BYTES
 from holdfast.engine import events
 from support import selecting
 from support.hops import names
@@ -123,6 +124,39 @@ def test_what_came_back_and_one_consumer_cannot_have_is_another_s_while_nothing_
     small.accept(Released(), count=COUNT)
     rig.run(1)
     assert len(numbers(small)) == 3 * COUNT and len(numbers(large)) == 2 * COUNT
+
+
+@pytest.mark.parametrize("small_settles", [False, True])
+def test_what_came_back_and_was_forgotten_is_given_to_who_can_have_it_while_nothing_new_is_offered(
+    small_settles: bool,
+) -> None:
+    """More than is kept waits for the consumer that has no credit. What it gets is all that came back."""
+    rig, node, _ = world()
+    core = core_of(node)
+    core.memory.withheld.aside.held_max = 0
+    core.memory.withheld.given_back.held_max = 100 * GIVEN_BACK_BYTES
+    holder, small, large = (rig.client(node) for _ in range(3))
+    consume(rig, holder, "TRUE", credit=170)
+    selecting.fill(rig, node, 80, size=1_000)
+    selecting.fill(rig, node, 40, first=80)
+    selecting.fill(rig, node, 50, first=120)
+    rig.run(1)
+    assert len(holder.deliveries) == 170
+    taking = consume(rig, large, "JMSPriority >= 0", credit=0)
+    consume(rig, small, "JMSPriority >= 0", credit=500, max_message_size=600)
+    for _ in range(6):
+        holder.accept(Modified(delivery_failed=True), count=20)
+        rig.run(1)
+    shared = node.queue("work").shared
+    assert shared.halted and numbers(small) == [*range(80, 120)]
+    assert any(each.for_others.forgotten_from is not None for each in shared.selections)
+    if small_settles:
+        small.accept(Modified(delivery_failed=True), count=10)
+        rig.run(1)
+    turns = node.turns
+    taking.grant(500, drain=True)
+    rig.run(1)
+    assert numbers(large) == [*range(80)] and not taking.credit and node.turns - turns < 50
 
 
 @pytest.mark.parametrize("ranges_are_full", [False, True])
