@@ -77,7 +77,7 @@ class Selections(Matches):
         if not halting.has_room_for_more(cursor):
             return False
         first = max(selection.known_below, selection.again.next_for(selection.wanting()))
-        known = self._came_back.all(cursor.counts)
+        known = self.came_back.all(cursor.counts)
         at = bisect_left(known, first)
         return at < len(known) and (watermarks or self._may_have(selection, known[at]))
 
@@ -195,7 +195,7 @@ class Selections(Matches):
         if not self._is_hungry(selection):
             return 0
         wanting = selection.wanting()
-        known = self._came_back.all(cursor.counts)
+        known = self.came_back.all(cursor.counts)
         at = passed = bisect_left(known, max(selection.known_below, again.begin(wanting)))
         while at < len(known) and not self._is_over:
             sequence = known[at]
