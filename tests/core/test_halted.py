@@ -4,10 +4,12 @@ from typing import Any
 
 import pytest
 
-from holdfast.amqp.wire.performatives import Accepted, Released, Source, Target
+from holdfast.amqp.wire.performatives import Accepted, Modified, Released, Source, Target
 from holdfast.amqp.wire.types import Symbol
 from holdfast.broker.cursors import halting
+from holdfast.broker.cursors.exclusions import GIVEN_BACK_BYTES
 from holdfast.engine import events
+from holdfast.settings.queues import QueueConfig
 from support import selecting
 from support.hops import names
 from support.memory import check_accounts
@@ -123,6 +125,100 @@ def test_what_came_back_and_one_consumer_cannot_have_is_another_s_while_nothing_
     small.accept(Released(), count=COUNT)
     rig.run(1)
     assert len(numbers(small)) == 3 * COUNT and len(numbers(large)) == 2 * COUNT
+
+
+@pytest.mark.parametrize("small_settles", [False, True])
+def test_what_came_back_and_was_forgotten_is_given_to_who_can_have_it_while_nothing_new_is_offered(
+    small_settles: bool,
+) -> None:
+    """More than is kept waits for the consumer that has no credit. What it gets is all that came back."""
+    rig, node, _ = world()
+    core = core_of(node)
+    core.memory.withheld.aside.held_max = 0
+    core.memory.withheld.given_back.held_max = 100 * GIVEN_BACK_BYTES
+    holder, small, large = (rig.client(node) for _ in range(3))
+    consume(rig, holder, "TRUE", credit=170)
+    selecting.fill(rig, node, 80, size=1_000)
+    selecting.fill(rig, node, 40, first=80)
+    selecting.fill(rig, node, 50, first=120)
+    rig.run(1)
+    assert len(holder.deliveries) == 170
+    taking = consume(rig, large, "JMSPriority >= 0", credit=0)
+    consume(rig, small, "JMSPriority >= 0", credit=500, max_message_size=600)
+    for _ in range(6):
+        holder.accept(Modified(delivery_failed=True), count=20)
+        rig.run(1)
+    shared = node.queue("work").shared
+    assert shared.halted and numbers(small) == [*range(80, 120)]
+    assert any(each.for_others.forgotten_from is not None for each in shared.selections)
+    if small_settles:
+        small.accept(Modified(delivery_failed=True), count=10)
+        rig.run(1)
+    turns = node.turns
+    taking.grant(500, drain=True)
+    rig.run(1)
+    assert numbers(large) == [*range(80)] and not taking.credit and node.turns - turns < 50
+
+
+@pytest.mark.parametrize("counted", [False, True])
+def test_who_has_no_selector_gets_all_that_came_back_ahead_while_nothing_new_is_offered(counted: bool) -> None:
+    """The first messages are in hands, and nobody without a selector was offered any before. Who drains is answered."""
+    rig, node, _ = world(QueueConfig(name="work", deliveries_max=50 if counted else None))
+    core_of(node).memory.withheld.given_back.held_max = 100 * GIVEN_BACK_BYTES
+    holder, first, second = (rig.client(node) for _ in range(3))
+    consume(rig, holder, "TRUE", credit=170)
+    selecting.fill(rig, node, 200)
+    rig.run(1)
+    assert numbers(holder) == [*range(170)]
+    del holder.deliveries[:70]
+    holder.accept(Modified(delivery_failed=True))
+    rig.run(1)
+    links = [consume(rig, each, None, credit=10) for each in (first, second)]
+    rig.run(1)
+    shared = node.queue("work").shared
+    assert shared.halted and shared.position == 0
+    assert sorted(numbers(first) + numbers(second)) == [*range(70, 90)]
+    assert len(first.deliveries) == len(second.deliveries) == 10
+    second.accept(Released(), count=5)
+    rig.run(1)
+    turns = node.turns
+    links[0].grant(500, drain=True)
+    rig.run(1)
+    assert not links[0].credit and node.turns - turns < 50
+    assert sorted(numbers(first) + numbers(second)) == [*range(70, 170)]
+    for each in (first, second):
+        each.accept()
+    rig.run(1)
+    links[1].grant(500)
+    rig.run(1)
+    assert not shared.halted and numbers(second) == [*range(170, 200)]
+    core_of(node).validate()
+
+
+def test_what_came_back_ahead_and_is_too_large_for_one_without_a_selector_is_another_s() -> None:
+    rig, node, _ = world()
+    core_of(node).memory.withheld.given_back.held_max = 100 * GIVEN_BACK_BYTES
+    holder, small, large = (rig.client(node) for _ in range(3))
+    consume(rig, holder, "TRUE", credit=170)
+    selecting.fill(rig, node, 70)
+    selecting.fill(rig, node, 50, first=70, size=1_000)
+    selecting.fill(rig, node, 50, first=120)
+    rig.run(1)
+    del holder.deliveries[:70]
+    holder.accept(Modified(delivery_failed=True))
+    rig.run(1)
+    taking = consume(rig, large, None, credit=0)
+    link = consume(rig, small, None, credit=500, max_message_size=600)
+    rig.run(1)
+    assert node.queue("work").shared.halted and numbers(small) == [*range(120, 170)]
+    turns = node.turns
+    link.grant(450, drain=True)
+    rig.run(1)
+    assert not link.credit and node.turns - turns < 50 and not large.deliveries
+    taking.grant(500)
+    rig.run(1)
+    assert numbers(large) == [*range(70, 120)] and node.turns - turns < 100
+    core_of(node).validate()
 
 
 @pytest.mark.parametrize("ranges_are_full", [False, True])

@@ -7,6 +7,7 @@ paused queue.
 
 from collections.abc import Container
 
+from holdfast.broker.cursors import back_ahead
 from holdfast.broker.cursors.cursor import Cursor
 from holdfast.broker.cursors.entry_consumer import EntryConsumer
 from holdfast.broker.queue import Queue
@@ -28,7 +29,9 @@ def has_something(cursor: Cursor, consumer: EntryConsumer, *, watermarks: bool) 
         return True
     queue = cursor.queue
     limit = queue.visible if watermarks or not queue.config.durable else min(queue.visible, cursor.watermark_stored)
-    return cursor.position < limit and not cursor.halted
+    if cursor.halted:
+        return back_ahead.has_some(cursor, consumer, cursor.selections, watermarks=watermarks)
+    return cursor.position < limit
 
 
 def only_excluded(cursor: Cursor, consumer: EntryConsumer) -> bool:
@@ -40,6 +43,8 @@ def only_excluded(cursor: Cursor, consumer: EntryConsumer) -> bool:
             cursor.queue.touch()
         return False
     if cursor.position < cursor.queue.visible and not cursor.halted:
+        return False
+    if back_ahead.has_some(cursor, consumer, cursor.selections, watermarks=True):
         return False
     if not all(sequence in consumer.excluded for sequence in cursor.requeued):
         return False

@@ -11,7 +11,7 @@ from heapq import heapify, heappop
 from itertools import takewhile
 from typing import Any, Final
 
-from holdfast.broker.cursors import halting
+from holdfast.broker.cursors import back_ahead, halting
 from holdfast.broker.cursors.entry_consumer import Acquired, EntryConsumer, EntrySelector
 from holdfast.broker.cursors.exclusions import LOOKS_MAX, LOOKS_PER_ENTRY
 from holdfast.broker.cursors.holdings import Holdings
@@ -237,6 +237,10 @@ class Cursor(Holdings):
         accepted_by: dict[int, EntryConsumer] = {}
         try:
             given, ran = self._hand_out(consumers, limit, aside, accepted_by)
+            if self.selections is not None and consumers and not aside:
+                back, passed = back_ahead.offer(self, self.selections, limit - given - self.passed, PUMP_BYTES)
+                given += back
+                self.passed += passed
             if aside:
                 self.exclusions.set_aside(aside, accepted_by)
                 if self.counts and self.selections is not None:

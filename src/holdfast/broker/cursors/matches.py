@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from sys import maxsize
 from typing import Final
 
-from holdfast.broker.cursors.came_back import CameBack
+from holdfast.broker.cursors.came_back import AskedAgain, CameBack
 from holdfast.broker.cursors.entry_consumer import EntryConsumer, EntrySelector
 from holdfast.broker.cursors.holdings import Holdings
 from holdfast.broker.cursors.selection import HIT_BYTES, Selection
@@ -27,7 +27,7 @@ HITS_MIN: Final = 64
 class Matches(Sharing[Selection]):
     """The selections of a cursor, and what waits for their consumers."""
 
-    __slots__ = ("_asked_back", "_came_back", "_looked")
+    __slots__ = ("_asked_back", "_looked", "came_back", "for_unfiltered")
 
     def __init__(self, cursor: Holdings) -> None:
         super().__init__(cursor)
@@ -35,7 +35,9 @@ class Matches(Sharing[Selection]):
         """Consumers that can have nothing of what their selection has looked at."""
         self._asked_back: tuple[int, set[Selection]] | None = None
         """One of `_back` that the last pump could not ask all selections about, and those that it has asked."""
-        self._came_back = CameBack()
+        self.came_back = CameBack()
+        self.for_unfiltered = AskedAgain()
+        """How far the consumers without a selector were asked about these (broker/cursors/back_ahead.py)."""
 
     # ------------------------------------------------------------------------------------------------ consumers
 
@@ -61,6 +63,7 @@ class Matches(Sharing[Selection]):
     def look_again_at_passed(self) -> None:
         for selection in self._by_text.values():
             self._ask_about_all(selection, list(selection.consumers))
+        self.for_unfiltered.rewind(0)
 
     def _ask_about_all(self, selection: Selection, consumers: list[EntryConsumer]) -> None:
         """These consumers may have what others of the selection could not have."""
@@ -86,7 +89,8 @@ class Matches(Sharing[Selection]):
         self._back.clear()
         self._asked_back = None
         self._looked.clear()
-        self._came_back.forget()
+        self.came_back.forget()
+        self.for_unfiltered.rewind(0)
         for selection in self._by_text.values():
             selection.again.rewind(0)
             selection.passed_over = None
@@ -98,8 +102,9 @@ class Matches(Sharing[Selection]):
         if self._asked_back is not None and self._asked_back[0] in sequences:
             self._asked_back = None
         if sequences:
-            self._came_back.add(sequences)
+            self.came_back.add(sequences)
             lowest = min(sequences)
+            self.for_unfiltered.rewind(lowest)
             for selection in self._by_text.values():
                 selection.again.rewind(lowest)
         super().freed(sequences)

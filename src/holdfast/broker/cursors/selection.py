@@ -64,12 +64,18 @@ class Selection(Group):
         """Entries that wait for credit, or until it is on disk that they are shown."""
         self.for_others = WaitingForOthers()
         self.again = AskedAgain()
-        """About entries at its position and beyond, while the cursor is halted."""
+        """About entries from `known_below` on that are not here, while the cursor is halted."""
         self.passed_over: int | None = None
 
     def __contains__(self, sequence: int) -> bool:
         """Whether the entry is a hit or waits for others."""
         return sequence in self.hits or sequence in self.for_others
+
+    @property
+    def known_below(self) -> int:
+        """Below this, all that matches and is free is here, or none of the consumers can have it."""
+        forgotten = self.for_others.forgotten_from
+        return self.position if forgotten is None else min(self.position, forgotten)
 
     @property
     def size(self) -> int:
@@ -105,7 +111,13 @@ class Selection(Group):
     def leave_to_others(self, sequence: int, consumers: list[EntryConsumer], most: int) -> None:
         """The entry waits for these consumers. As `WaitingForOthers.add`."""
         self.hits.discard(sequence)
+        before = self.for_others.forgotten_from
         self.for_others.add(sequence, consumers, most)
+        forgotten = self.for_others.forgotten_from
+        if forgotten != before:
+            self.again.rewind(self.known_below)
+        elif forgotten is not None and sequence >= forgotten:
+            self.again.rewind(sequence)
 
     def rewind(self, position: int) -> None:
         """Entries from `position` on must be matched again."""
@@ -113,6 +125,7 @@ class Selection(Group):
             self.position = position
             self.hits.keep_below(position)
             self.for_others.rewind(position)
+            self.again.rewind(position)
         if self.passed_over is not None and self.passed_over >= position:
             self.passed_over = None
 

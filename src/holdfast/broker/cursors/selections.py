@@ -69,16 +69,15 @@ class Selections(Matches):
     def _is_behind(self, selection: Selection, *, watermarks: bool) -> bool:
         """Whether it must look at more entries, now or once a watermark is stored."""
         cursor = self._cursor
-        if selection.position >= cursor.queue.visible or len(selection.hits) >= self.hits_max:
-            return False
-        if not watermarks and self._waits_for_disk(selection):
+        if len(selection.hits) >= self.hits_max or (not watermarks and self._waits_for_disk(selection)):
             return False
         if not halting.is_halted(cursor):
-            return watermarks or self._may_have(selection, selection.position)
+            at = selection.position
+            return at < cursor.queue.visible and (watermarks or self._may_have(selection, at))
         if not halting.has_room_for_more(cursor):
             return False
-        first = max(selection.position, selection.again.next_for(selection.wanting()))
-        known = self._came_back.all(cursor.counts)
+        first = max(selection.known_below, selection.again.next_for(selection.wanting()))
+        known = self.came_back.all(cursor.counts)
         at = bisect_left(known, first)
         return at < len(known) and (watermarks or self._may_have(selection, known[at]))
 
@@ -180,7 +179,7 @@ class Selections(Matches):
 
     def _offer_what_came_back(self, hungry: list[Selection]) -> int:
         """While the cursor is halted: hands out entries that were shown before and that lie ahead of these selections,
-        in turn; how many."""
+        or that they have forgotten, in turn; how many."""
         given = 0
         while not self._is_over and halting.has_room_for_more(self._cursor):
             handed = sum([self._offer_one_that_came_back(selection) for selection in hungry])
@@ -196,12 +195,12 @@ class Selections(Matches):
         if not self._is_hungry(selection):
             return 0
         wanting = selection.wanting()
-        known = self._came_back.all(cursor.counts)
-        at = passed = bisect_left(known, max(selection.position, again.begin(wanting)))
+        known = self.came_back.all(cursor.counts)
+        at = passed = bisect_left(known, max(selection.known_below, again.begin(wanting)))
         while at < len(known) and not self._is_over:
             sequence = known[at]
             at += 1
-            if sequence not in cursor.counts or not self._free.is_free(sequence):
+            if sequence not in cursor.counts or sequence in selection or not self._free.is_free(sequence):
                 if at - passed >= PASSED_PER_ENTRY:
                     self._pay(1, 0)
                     passed = at
