@@ -8,7 +8,9 @@ from holdfast.amqp.session.bounds import Bounds
 from holdfast.amqp.wire.performatives import Accepted, Header, Modified, Rejected, Released
 from holdfast.amqp.wire.types import Described, Symbol
 from holdfast.broker.cursors import matches
+from holdfast.broker.cursors.delivery_counts import DeliveryCounts
 from holdfast.broker.queue import Queue
+from holdfast.broker.stored import records
 from holdfast.endpoints.attaching.filters import KEPT_MAX, Compiler
 from holdfast.settings.queues import QueueConfig
 from support.rig import Rig
@@ -262,6 +264,54 @@ def test_after_a_crash_what_may_have_been_shown_is_marked(rig: Rig) -> None:
     assert numbers(client) == [3, 6]
     headers = [message.header for message in client.messages()]
     assert all(header is not None and header.delivery_count == 1 for header in headers)
+
+
+@pytest.mark.parametrize("sorts", [False, True])
+def test_what_another_was_given_and_finished_is_not_marked_as_shown(rig: Rig, sorts: bool) -> None:
+    hub = rig.node("hub", queues=(QueueConfig(name="work", deliveries_max=5, priorities=sorts),))
+    taker, waiter = rig.client(hub), rig.client(hub)
+    consume(rig, taker, OTHERS)
+    waiting = consume(rig, waiter, "TRUE", credit=0)
+    fill(rig, hub, 30)
+    waiting.grant(10)
+    rig.settle()
+    assert sorted(numbers(waiter)) == thirds(30)
+    taker.accept()
+    waiter.accept()
+    fill(rig, hub, 30, first=30)
+    taker.accept()
+    rig.run(1)
+    waiting.grant(30)
+    rig.settle()
+    assert sorted(numbers(waiter)) == [number for number in thirds(60) if number >= 30], "what is left, at once"
+    waiter.accept()
+    rig.run(1)
+    counts = hub.queue("work").shared.counts
+    assert not hub.queue("work").messages and isinstance(counts, DeliveryCounts) and not counts.marked
+    assert not [key for key, _ in hub.store.table("node") if key[:1] == records.FAILURES]
+
+
+def test_a_row_that_was_kept_of_what_had_left_goes_when_the_node_starts(rig: Rig) -> None:
+    hub = rig.node("hub", queues=(QueueConfig(name="work", deliveries_max=5),))
+    client = rig.client(hub)
+    consume(rig, client, OTHERS, credit=10)
+    fill(rig, hub, 9)
+    client.accept(count=2)
+    rig.run(1)
+    queue = hub.queue("work")
+    gone = [sequence for sequence in range(1, 10) if queue.value(sequence) is None]
+    hub.checks = False  # as earlier versions did
+    queue.shared.mark_shown(gone)
+    rig.run(1)
+    for _ in range(2):
+        hub.crash()
+        hub.start()
+        rig.settle()
+        counts = hub.queue("work").shared.counts
+        assert len(gone) == 2 and len(counts) == 4 and counts.keys().isdisjoint(gone)
+    rig.run(1)
+    kept = [key for key, _ in hub.store.table("node") if key[:1] == records.FAILURES]
+    assert len(kept) == 4
 
 
 def test_what_never_was_on_disk_with_a_watermark_is_not_shown(rig: Rig) -> None:

@@ -554,3 +554,30 @@ def test_an_entry_that_became_a_dead_letter_is_in_nobodys_hands() -> None:
     assert isinstance(consumer, ConsumerLink)
     (size,) = [shown.size for shown in node.queue("work").shared.acquired.values()]
     assert node.bodies("$dead-letters") == [BIG] and consumer.held_bytes == size
+
+
+def test_one_turn_asks_each_consumer_what_it_wants_once_though_they_take_different_sizes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where deliveries are counted and each message is marked as shown by itself."""
+    rig, hub, client = world(QueueConfig(name="work", deliveries_max=5))
+    for number in range(40):
+        client.receiver("work", credit=5, max_message_size=SMALL if not number else 100_000)
+    rig.settle()
+    asked: list[int] = []
+    will_want, pump = ConsumerLink.will_want, Cursor.pump
+
+    def counting(consumer: ConsumerLink) -> int:
+        asked[-1] += 1
+        return will_want(consumer)
+
+    def pumped(self: Cursor, limit: int) -> int:
+        asked.append(0)
+        return pump(self, limit)
+
+    asked.append(0)
+    monkeypatch.setattr(ConsumerLink, "will_want", counting)
+    monkeypatch.setattr(Cursor, "pump", pumped)
+    send(rig, rig.client(hub), *[BIG] * 90)
+    rig.run(1)
+    assert len(client.deliveries) == 90 and max(asked) <= 8 * 40, "and again for each that is handed out"

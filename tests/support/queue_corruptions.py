@@ -6,6 +6,7 @@ Rules of this file: one function, or one line, each.
 from typing import Any
 
 from holdfast.broker.bands import Bands
+from holdfast.broker.cursors.delivery_counts import DeliveryCounts
 from holdfast.broker.cursors.entry_consumer import Acquired
 from holdfast.broker.cursors.exclusions import ASIDE_MAX
 from holdfast.broker.entries.blob import Blob
@@ -132,6 +133,12 @@ def _(s: Any) -> None:
 @breaks("state: {} counts failures of entries that are gone", serving)
 def _(s: Any) -> None:
     s.plain.shared.counts[77] = 1
+
+
+@breaks("state: {} marks entries as shown that are gone", serving)
+def _(s: Any) -> None:
+    s.plain.shared.counts = DeliveryCounts({})
+    s.plain.shared.counts.marked.add(77)
 
 
 @breaks("state: cursor {} of queue {} passed over {}", serving)

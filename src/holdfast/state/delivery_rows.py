@@ -64,10 +64,14 @@ class DeliveryRows:
 
     def begin(self, queues: Mapping[int, Queue]) -> None:
         """Sets the counts of failed deliveries from the rows, once all cursors exist; an entry that was marked has
-        failed once more, unless it is below the watermark."""
+        failed once more, unless it is below the watermark. Rows of entries that are gone, which an earlier version
+        kept, are removed."""
         for (queue_id, name), rows in self._failures.items():
             queue = queues.get(queue_id)
             cursor = None if queue is None else queue.named.get(name) if name else queue.shared
+            for sequence in [] if cursor is None else [sequence for sequence in rows if _is_gone(cursor, sequence)]:
+                del rows[sequence]
+                self._work.batch.deletes.append(("node", records.failures_key(queue_id, name, sequence)))
             found = {sequence: count for sequence, (count, marked) in rows.items() if count or not marked}
             if queue is None or cursor is None or not cursor.is_counted:
                 if cursor is not None:
@@ -131,3 +135,8 @@ class DeliveryRows:
                 cursor.counts.unmark()
                 cursor.watermark = cursor.watermark_stored = 0
                 queue.begin_watermark(cursor)
+
+
+def _is_gone(cursor: Cursor, sequence: int) -> bool:
+    """Whether the cursor has finished the entry, or it has left the queue."""
+    return sequence < cursor.floor or sequence in cursor.finished or cursor.queue.value(sequence) is None

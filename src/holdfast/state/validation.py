@@ -11,6 +11,7 @@ from typing import Any, Final
 from holdfast.broker import backlogs
 from holdfast.broker.cursors import exclusions
 from holdfast.broker.cursors.cursor import Cursor
+from holdfast.broker.cursors.delivery_counts import DeliveryCounts
 from holdfast.broker.cursors.selection import Group, Selection
 from holdfast.broker.cursors.sharing import Sharing
 from holdfast.broker.cursors.waiting_for_others import WaitingForOthers
@@ -124,6 +125,9 @@ def queues(
                 must(not lost, f"{where} has passed entries that are in nobody's hands", lost[:20])
                 stale = [number for number in cursor.counts if number not in values]
                 must(not stale, f"{where} counts failures of entries that are gone", stale[:20])
+                marked = cursor.counts.marked if isinstance(cursor.counts, DeliveryCounts) else ()
+                stale = [number for number in marked if number not in values]
+                must(not stale, f"{where} marks entries as shown that are gone", stale[:20])
             if values is not None and queue not in purges:
                 _selections(cursor, where, values)
         must(queue.has_consumers == bool(queue.shared.consumers), f"queue {name!r}: its flag, and its consumers")

@@ -45,7 +45,8 @@ class Cursor(Holdings):
 
     __slots__ = (
         "aside_full", "attaches", "is_mixed", "is_stored", "lease_epoch", "leaves_unshown", "leaving", "looks", "mode",
-        "passed", "passed_bytes", "place_kept", "returning", "selections", "selections_first",
+        "passed", "passed_bytes", "place_kept", "returning", "selections", "selections_first", "unshown_aside",
+        "wanted_left",
     )  # fmt: skip
 
     def __init__(
@@ -67,6 +68,10 @@ class Cursor(Holdings):
         """`takes_differ`, while a pump runs."""
         self.leaves_unshown = False
         """Whether this pump leaves entries to others that count as never shown."""
+        self.unshown_aside = False
+        """`has_unshown_aside`, when the pump began."""
+        self.wanted_left: int | None = None
+        """`wanted`, once this pump has asked for it."""
         self.place_kept = False
         """Whether the last pump ended at an entry for a consumer that is deferred to the next turn, for no other."""
         self.returning = False
@@ -88,6 +93,7 @@ class Cursor(Holdings):
         """Adds a consumer, which competes for the entries that match its selector, or for all. `shows`: False for a
         consumer with a selector that does not deliver its entries to a client; they do not count as delivered."""
         self.consumers[consumer] = None
+        self.consumers_differ()
         self.attaches += 1
         if not self.name:
             self.queue.consumers_changed(True)
@@ -123,6 +129,7 @@ class Cursor(Holdings):
         if back:
             self.queue.look_again(back)
         del self.consumers[consumer]
+        self.consumers_differ()
         if not (self.name or self.consumers):
             self.queue.consumers_changed(False)
         if self.selections is not None:
@@ -145,6 +152,7 @@ class Cursor(Holdings):
         shared = () if self.selections is None else self.selections
         self.unfiltered = {each: None for each in self.unfiltered if each in self.consumers}
         self.consumers = {each: None for each in self.consumers if each in self.unfiltered or each in shared}
+        self.consumers_differ()
         if not self.name:
             self.queue.consumers_changed(bool(self.consumers))
         self.ahead = {sequence for sequence in self.acquired if sequence >= self.position}
@@ -192,7 +200,7 @@ class Cursor(Holdings):
             if self.requeued:
                 return self.watermark  # they are shown before
             if self.takes_differ:
-                unfiltered = min(unfiltered, self._end_for_all(unfiltered))
+                unfiltered = min(unfiltered, self._end_for_all(unfiltered, aside=has_unshown_aside(self)))
         if self.selections is None or self.is_counted:  # where deliveries are counted, entries are marked one by one
             return unfiltered
         return max(unfiltered, self.selections.shown_next())
@@ -225,6 +233,7 @@ class Cursor(Holdings):
         self.aside_full = self.place_kept = False
         self.is_mixed = self.takes_differ
         self.leaves_unshown = False
+        self.wanted_left = None
         self.leaving = None
         self.passed = self.passed_bytes = self.looks = 0
         queue = self.queue
@@ -233,6 +242,7 @@ class Cursor(Holdings):
             queue.work.offered_count += looks // LOOKS_PER_ENTRY
             if looks >= LOOKS_MAX:
                 queue.touch()
+        self.unshown_aside = self.is_mixed and has_unshown_aside(self)
         aside = self.setting_aside = {}
         accepted_by: dict[int, EntryConsumer] = {}
         try:
@@ -300,6 +310,7 @@ class Cursor(Holdings):
                     run_max = RUN_COUNT if ran == most or self.prefetched else RUN_LEAST + 2 * ran
                     given += ran
                     in_runs += ran
+                    self._were_wanted(ran, consumer)
                     room_bytes -= ran_bytes
                     if ran:
                         if consumer in self.unfiltered:
@@ -345,6 +356,7 @@ class Cursor(Holdings):
             room_bytes -= len(value) if self.selector is None else len(value) * self.selector.weight
             consumer.take(sequence, value, failures)
             given += 1
+            self._were_wanted(1, consumer)
             if consumer not in self.unfiltered:  # it could not have this one, and was detached
                 consumers.remove(consumer)
             else:
@@ -369,10 +381,11 @@ class Cursor(Holdings):
                 chosen: EntryConsumer | None = found
                 if sequence != item[0]:
                     chosen, _, _ = self._choose(credit.consumers, sequence, value, size)
+                    self.looks += len(self.unfiltered) if chosen is not credit.consumers[0] else 0
                 if chosen is not None:
                     credit.assign(chosen)
                     marked.append(sequence)
-                if not credit.consumers or len(waiting) >= min(left, MARKS_MAX):
+                if not credit.consumers or len(waiting) >= min(left, MARKS_MAX) or self.looks >= LOOKS_MAX:
                     break
                 following = self._next(left - len(waiting))
         finally:
@@ -466,7 +479,9 @@ class Cursor(Holdings):
         if self.is_mixed and limit <= self.position < queue.visible:
             if not self.prefetched and self.position not in queue.cache:
                 self._read()
-            end = self._end_for_all(self.position + self.wanted())
+            if self.wanted_left is None:
+                self.wanted_left = self.wanted()
+            end = self._end_for_all(self.position + self.wanted_left, aside=self.unshown_aside)
             if end > self.position:
                 self.ask_watermark(end)
                 return None
@@ -557,9 +572,15 @@ class Cursor(Holdings):
         count as never shown wait for some."""
         return self.is_counted and not (take_alike(self) and not has_unshown_aside(self))
 
-    def _end_for_all(self, end: int) -> int:
-        """How far, below `end`, a watermark may be stored where `takes_differ`; at least the present one."""
-        if self.leaves_unshown or has_unshown_aside(self):
+    def _were_wanted(self, count: int, consumer: EntryConsumer) -> None:
+        """The consumer, if it is still there, was given so many of those that are wanted."""
+        if self.wanted_left is not None:
+            self.wanted_left = self.wanted_left - count if consumer in self.unfiltered else None
+
+    def _end_for_all(self, end: int, *, aside: bool) -> int:
+        """How far, below `end`, a watermark may be stored where `takes_differ`; at least the present one. `aside`:
+        `has_unshown_aside`."""
+        if self.leaves_unshown or aside:
             return self.watermark
         first, cache = max(self.position, self.watermark), self.queue.cache
         end = min(end, self.queue.next_sequence)

@@ -5,6 +5,7 @@ Rules of this file: nothing is handed out before all visible entries were scanne
 are noticed when it is their turn.
 """
 
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from sys import maxsize
 
@@ -208,9 +209,16 @@ class Priorities(Looking):
                 most = min(wanted, MARKS_MAX)
                 here = {first, *islice(level.for_others.from_on(first), most), *level.peek(most)}
                 sequences = dict.fromkeys((*sorted(here), *group.ready.peek(most)))
-                self._mark_shown(group, [sequence for sequence in sequences if self._value(sequence) is not None])
+                self._mark_shown(group, self._still_free(sequences))
             elif wanted:
                 cursor.ask_watermark(group.position + max(WATERMARK_AHEAD, wanted))
+
+    def _still_free(self, sequences: Iterable[int]) -> Iterator[tuple[int, bytes]]:
+        """Those of these entries, which are ready, that nobody got meanwhile."""
+        for sequence in sequences:
+            value = self._value(sequence)
+            if value is not None:
+                yield sequence, value
 
     def _let_cache_go(self) -> None:
         """Entries that wait behind higher priorities must not fill the cache for consumers that keep up."""

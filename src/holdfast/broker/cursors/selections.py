@@ -7,8 +7,7 @@ entry is free if no consumer holds it and it is not leaving; selections are noti
 """
 
 from bisect import bisect_left
-from collections.abc import Collection
-from heapq import nsmallest
+from collections.abc import Collection, Iterable, Iterator
 from itertools import islice
 from operator import itemgetter
 from typing import Final
@@ -125,15 +124,27 @@ class Selections(Matches):
             first = selection.first_for(selection.wanting())
             if first is not None and not self._may_have(selection, first):
                 others = selection.for_others.from_on(first) if self._cursor.is_counted else ()
-                self._ask_to_show(selection, {first, *selection.hits, *islice(others, MARKS_MAX)})
+                sequences = {first, *selection.hits, *islice(others, MARKS_MAX)}
+                self._ask_to_show(selection, self._still_free(selection, sequences), max(sequences))
 
-    def _ask_to_show(self, selection: Selection, sequences: Collection[int]) -> None:
-        """Requests that it is stored that these entries, which match, are shown, as far as the consumers want."""
+    def _ask_to_show(self, selection: Selection, found: Iterable[tuple[int, bytes]], last: int) -> None:
+        """Requests that it is stored that these entries, which match, are shown, as far as the consumers want; where
+        only a watermark is stored, up to `last`."""
         wanted = selection.wanted()
         if wanted and self._cursor.is_counted:
-            self._mark_shown(selection, nsmallest(wanted, sequences))
+            self._mark_shown(selection, found)
         elif wanted:
-            self._cursor.ask_watermark(max(sequences) + max(WATERMARK_AHEAD, wanted))
+            self._cursor.ask_watermark(last + max(WATERMARK_AHEAD, wanted))
+
+    def _still_free(self, selection: Selection, sequences: Collection[int]) -> Iterator[tuple[int, bytes]]:
+        """Those of these entries, which wait, that nobody got meanwhile, in order; the others wait no longer."""
+        assert self._free is not None
+        for sequence in sorted(sequences):
+            value = self._free.value(sequence)
+            if value is None:
+                selection.forget(sequence)
+            else:
+                yield sequence, value
 
     def _scan(self) -> int:
         """Scans entries for the selections that want more, from the lowest position on; each entry once for all
@@ -213,7 +224,8 @@ class Selections(Matches):
                 if consumer is None:
                     again.leave_to_others(sequence, wanting)
                 elif not self._may_have(selection, sequence):
-                    self._ask_to_show(selection, self._matching(selection, known[at - 1 : at - 1 + MARKS_MAX]))
+                    following = known[at - 1 : at - 1 + MARKS_MAX]
+                    self._ask_to_show(selection, self._matching(selection, following), following[-1])
                     return 0
                 else:
                     again.was_asked(sequence)
@@ -222,12 +234,13 @@ class Selections(Matches):
             again.was_asked(sequence)
         return 0
 
-    def _matching(self, selection: Selection, sequences: list[int]) -> list[int]:
+    def _matching(self, selection: Selection, sequences: list[int]) -> Iterator[tuple[int, bytes]]:
         """Those of these entries that came back, are free and match."""
         assert self._free is not None
-        counts, free, matches = self._cursor.counts, self._free, selection.selector.matches
-        found = [(sequence, free.value(sequence)) for sequence in sequences if sequence in counts]
-        return [sequence for sequence, value in found if value is not None and matches(value)]
+        for sequence in sequences:
+            value = self._free.value(sequence) if sequence in self._cursor.counts else None
+            if value is not None and selection.selector.matches(value):
+                yield sequence, value
 
     def _look_at_all(self, found: list[tuple[int, bytes]], here: list[Selection]) -> int:
         """Looks at these as far as the pump goes, or until no selection of `here` is hungry; how many were handed

@@ -214,19 +214,17 @@ class Sharing(ABC, Generic[GroupT]):
                         continue
             yield consumer
 
-    def _mark_shown(self, group: GroupT, sequences: Iterable[int]) -> None:
-        """Requests that it is stored which of these entries, which match, are shown: those that the group's consumers
-        get with the credit that they have."""
+    def _mark_shown(self, group: GroupT, found: Iterable[tuple[int, bytes]]) -> None:
+        """Requests that it is stored which of these entries, which match and are free, are shown: those that the
+        group's consumers get with the credit that they have."""
         if not group.shows:
             return
         if take_alike(self._cursor):
-            self._cursor.mark_shown(islice(sequences, group.wanted()))
+            self._cursor.mark_shown([sequence for sequence, _ in islice(found, group.wanted())])
             return
-        assert self._free is not None
         credit, marked = Credit(group.consumers), list[int]()
-        for sequence in islice(sequences, 2 * MARKS_MAX):
-            value = self._free.value(sequence)
-            consumer = None if value is None else self._choose(credit.consumers, sequence, value)
+        for sequence, value in islice(found, 2 * MARKS_MAX):
+            consumer = self._choose(credit.consumers, sequence, value)
             if consumer is not None:
                 credit.assign(consumer)
                 marked.append(sequence)

@@ -25,7 +25,7 @@ class Shown:
     """`name` is empty for the queue's shared cursor."""
 
     __slots__ = (
-        "consumers", "counts", "is_links", "lives", "name", "owner", "queue", "shown_below", "watermark",
+        "_smallest", "consumers", "counts", "is_links", "lives", "name", "owner", "queue", "shown_below", "watermark",
         "watermark_stored",
     )  # fmt: skip
 
@@ -38,6 +38,8 @@ class Shown:
         """Whether a link between queues copies by it: then deliveries are not counted."""
         self.consumers: dict[EntryConsumer, None] = {}
         """All consumers, in the order in which they were attached."""
+        self._smallest: tuple[int | None, ...] = ()
+        """`smallest_limit`; empty if it is not known."""
         self.counts: dict[int, int] = {}
         """Failed deliveries of requeued entries, without those that follow from `lives`; a DeliveryCounts if their
         number is bounded and stored."""
@@ -62,6 +64,18 @@ class Shown:
     def is_counted(self) -> bool:
         """Whether failed deliveries are stored, and it is known for each run of the node what may have been shown."""
         return isinstance(self.counts, DeliveryCounts)
+
+    @property
+    def smallest_limit(self) -> int | None:
+        """The largest delivery that all consumers accept; None if they all accept the same."""
+        if not self._smallest:
+            limits = {consumer.bytes_max for consumer in self.consumers}
+            self._smallest = (min(limits) if len(limits) > 1 else None,)
+        return self._smallest[0]
+
+    def consumers_differ(self) -> None:
+        """Some came or left."""
+        self._smallest = ()
 
     def count_deliveries(self) -> None:
         """Begins to count and store failed deliveries."""

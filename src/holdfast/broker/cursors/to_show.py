@@ -19,21 +19,17 @@ MARKS_MAX: Final = 256
 class Shared(Protocol):
     """A cursor, as far as it is asked here."""
 
-    consumers: dict[EntryConsumer, None]
     counts: dict[int, int]
     exclusions: Exclusions
     watermark: int
 
-
-def smallest_limit(cursor: Shared) -> int | None:
-    """The largest delivery that all consumers accept; None if they all accept the same."""
-    limits = {consumer.bytes_max for consumer in cursor.consumers}
-    return min(limits) if len(limits) > 1 else None
+    @property
+    def smallest_limit(self) -> int | None: ...
 
 
 def take_alike(cursor: Shared) -> bool:
     """Whether each consumer can have every entry that another one can have."""
-    return not cursor.exclusions.live and smallest_limit(cursor) is None
+    return not cursor.exclusions.live and cursor.smallest_limit is None
 
 
 def has_unshown_aside(cursor: Shared) -> bool:
@@ -50,7 +46,7 @@ def has_unshown_aside(cursor: Shared) -> bool:
 def end_for_all(cursor: Shared, known: Iterable[tuple[int, bytes]], first: int, end: int) -> int:
     """How far from `first` on, at most to `end`, a watermark covers only entries that every consumer can have. `known`:
     all entries that are there, as far as they are known."""
-    smallest, live = smallest_limit(cursor), cursor.exclusions.live
+    smallest, live = cursor.smallest_limit, cursor.exclusions.live
     for sequence, value in known:
         is_large = smallest is not None and packed.size_of(value) + BESIDE_BYTES > smallest
         if sequence >= end or (sequence >= first and (is_large or sequence in live)):
@@ -62,18 +58,16 @@ def end_for_all(cursor: Shared, known: Iterable[tuple[int, bytes]], first: int, 
 class Credit:
     """What is left of the credit of some consumers, while entries are assigned to them in turn."""
 
-    __slots__ = ("_left",)
+    __slots__ = ("_left", "consumers")
 
     def __init__(self, consumers: Iterable[EntryConsumer]) -> None:
         self._left = {consumer: wanted for consumer in consumers if (wanted := consumer.will_want()) > 0}
-
-    @property
-    def consumers(self) -> list[EntryConsumer]:
+        self.consumers = [*self._left]
         """Those that have some left, the next one first."""
-        return [*self._left]
 
     def assign(self, consumer: EntryConsumer) -> None:
         """That consumer gets the next entry."""
-        left = self._left.pop(consumer) - 1
-        if left:
-            self._left[consumer] = left
+        self._left[consumer] -= 1
+        self.consumers.remove(consumer)
+        if self._left[consumer]:
+            self.consumers.append(consumer)
