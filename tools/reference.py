@@ -94,14 +94,15 @@ PAGES: Final[Mapping[str, Names]] = {
     },
     "holdfast.client.blocking": {
         "BlockingConnection": (
-            "admin", "close", "manage", "node", "open", "read_first", "read_range", "receiver", "reply", "request",
-            "send", "sender", "transaction",
+            "admin", "close", "manage", "node", "open", "read_first", "read_range", "read_range_encoded", "receiver",
+            "reply", "request", "send", "sender", "transaction",
         ),
         "BlockingSender": ("close", "last_number", "missing", "next_number", "send"),
         "BlockingReceiver": ("batch", "close", "ended"),
         "BlockingDelivery": (*_DELIVERY, "body", "payload"),
         "BlockingTransaction": ("accept", "commit", "reject", "release", "rollback", "send", "submit"),
         "BlockingAdministration": _ADMINISTRATION,
+        "EncodedEntry": None,
         "Entry": None,
         "LargeEntry": None,
     },
