@@ -7,11 +7,13 @@ from typing import Any
 import pytest
 
 from holdfast.access.rules import AccessConfig, AccessRule
+from holdfast.amqp.wire.performatives import Accepted
 from holdfast.engine.port import Batch
 from holdfast.errors import ConfigError
 from holdfast.federation.messages import EDGES_MAX
 from holdfast.federation.modes import ASK_BYTES_MAX, TOPICS_MAX, Ask
 from holdfast.federation.settings import Entry, check_entries
+from holdfast.federation.stored import ENTRIES, entries_of
 from holdfast.peering.binding_entries import BindingEntries
 from holdfast.settings.hosts import UserConfig
 from holdfast.settings.neighbours import NeighbourConfig
@@ -160,6 +162,33 @@ def test_an_entry_of_its_own_decides_over_what_is_asked_for(rig: Rig, pair: list
     rig.run(2)
     publish(rig, publisher(rig, a), "b")
     assert sent_to(a, "b") == 2 and told(b)[0][4] == "up"
+
+
+@pytest.mark.parametrize("settles", [False, True])
+def test_what_a_neighbour_asks_for_is_stored_at_once(rig: Rig, pair: list[Node], settles: bool) -> None:
+    """Also where nothing else follows from it, because the node forwards the topic to it anyway, and where what leaves
+    in that turn has time until the next message comes (`settles`)."""
+    a, b = pair
+    ask(rig, a, "b", direction="to")
+    assert a.core is not None and b.core is not None and a.core.bindings.federation is not None
+    client = rig.client(a)
+    link, taking = client.sender("work"), client.receiver("work")
+    rig.settle()
+    client.send(link, "x")
+    rig.settle()
+    if settles:
+        (delivery,) = client.deliveries
+        taking.settle(delivery.delivery_id, delivery.delivery_id, Accepted())
+        client.flush()
+        a.core.bindings.federation.neighbours["b"].asks = (Ask("flights", "dynamic"),)
+        a.core.bindings.messages.heard_modes = True
+    else:
+        b.core.bindings.add(Entry("flights", "a", "dynamic", direction="from"))
+    rig.settle()
+    assert [entry.neighbour for entry in a.core.bindings.made.asked.values()] == ["b"]
+    assert not a.core.turns.has_changes, "all of it is on disk"
+    assert sorted(entry.asked for entry in entries_of(a.store.table(ENTRIES))) == [False, True]
+    assert len(a.bodies("work")) == (not settles)
 
 
 def test_each_may_ask_the_other_in_its_own_way(rig: Rig, pair: list[Node]) -> None:

@@ -16,6 +16,7 @@ from holdfast.endpoints.addresses.dynamic_nodes import ORPHANS_MAX
 from holdfast.engine import events
 from holdfast.settings.limits import Limits
 from holdfast.settings.queues import QueueConfig
+from holdfast.units import MIB
 from support import today
 from support.rig import Client, Node, Rig
 
@@ -262,6 +263,38 @@ def test_names_are_the_nodes_to_give() -> None:
     assert client.manage("DELETE", "queue", address)[0] == 409
     assert client.manage("OPEN", "subscription", "s", queue=address)[0] == 409
     assert len([name for name in hub.core.catalog.queues if name.startswith("$temporary/")]) == 1
+
+
+@pytest.mark.parametrize("capability", ["temporary-queue", "temporary-topic"])
+def test_a_node_ends_at_once_though_its_connection_is_dropped_when_the_turns_work_is_done(
+    capability: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Memory is used up: the heaviest connection goes at the very end of a turn."""
+    rig, hub, heavy = alone(limits=Limits(memory_bytes_max=2 * MIB, attaches_burst=100_000))
+    core = hub.core
+    assert core is not None
+    other = rig.client(hub)
+    made = heavy.session.attach_sender("made", Source(), Target(dynamic=True, capabilities=(Symbol(capability),)))
+    rig.settle()
+    assert made.remote_attach is not None and made.remote_attach.target is not None
+    link = other.receiver(made.remote_attach.target.address)
+    rig.settle()
+    assert link.attached
+    handle, wakes = core.handle, []
+
+    def handles(event: events.Event, now: float) -> list[events.Command]:
+        before = core.memory.dropped
+        commands = handle(event, now)
+        if core.memory.dropped > before:
+            assert isinstance(event, events.TurnEnded)
+            wakes.append(core.next_deadline())
+        return commands
+
+    monkeypatch.setattr(core, "handle", handles)
+    while not wakes and len(heavy.session.links) < 200:
+        heavy.sender("work", properties={Symbol("x"): bytes(30_000)})
+        rig.settle()
+    assert wakes == [rig.now] and not link.attached
 
 
 def test_an_address_beside_dynamic_is_passed_over() -> None:

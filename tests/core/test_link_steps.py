@@ -12,7 +12,7 @@ from holdfast.broker.entries import annotate, entry
 from holdfast.client import Message
 from holdfast.queue_links import handing, leftovers
 from holdfast.queue_links.link import QueueLink
-from holdfast.queue_links.links import QueueLinks
+from holdfast.queue_links.links import GRAIN_MS, QueueLinks
 from holdfast.settings.queues import LinkConfig, QueueConfig
 from holdfast.steps import parsing
 from holdfast.steps.aggregates import Aggregate
@@ -193,6 +193,27 @@ def test_many_windows_end_bit_by_bit(steps: int, at_once: int, most: int, monkey
     assert [item["tag"] for item in made(node)] == [f"{number:03}" for number in range(60)] and rows(node) == 0
     assert max(ended.values()) == most and ended.total() == 60
     links_of(node)
+
+
+def test_a_window_is_over_at_its_time_though_others_were_over_while_the_disk_was_slow() -> None:
+    """A turn of somebody else comes while the results of the first window are on their way to the disk."""
+    rig, node, client = stepped(COUNTS)
+    rig.wall_ms += 400  # so that nothing else is due when windows are over
+    site = Site(rig, client)
+    site.read("x", tag="a")
+    rig.run(3)
+    site.read("x", tag="b")
+    over_ms = rig.wall_ms + 5_000 + -rig.wall_ms % GRAIN_MS
+    node.hold_commits = True
+    rig.run(3.5)
+    assert node.pending is not None and rows(node) == 2, "the first is over, and the disk has yet to store it"
+    rig.client(node)
+    rig.settle()
+    node.hold_commits = False
+    rig.settle()
+    assert counts(node) == {"a": 1} and rows(node) == 1
+    rig.run((over_ms - rig.wall_ms) / 1_000 + 0.01)
+    assert counts(node) == {"a": 1, "b": 1} and rows(node) == 0
 
 
 def test_a_stopped_link_ends_no_window() -> None:

@@ -174,6 +174,7 @@ class NodeCore(Parts):
         turn_end.flush(self)
         turn_end.account(self)
         self.jobs.settlements.begin_turn()
+        self.turn_ended = self.turns.event
 
     def _work(self, extent: Extent) -> None:
         """Does the turn's work and begins its commit. `extent`: the extent of the gathered turn before this work."""

@@ -208,6 +208,8 @@ class Parts:
         )  # fmt: skip
         self.large_sends = LargeSends(store, self.blobs, self.connections, memory)
         self.retire_at: float | None = None
+        self.turn_ended = 0
+        """The number of the event that ended the last turn."""
         self.duplicates = Duplicates()
         self.resident_bytes = 0
         self.stopping = False

@@ -34,7 +34,12 @@ def _may_wait(core: Parts) -> bool:
         or turn.arrivals or turn.answers or turn.then or turn.moves
     )  # fmt: skip
     is_awaited = core.work.urgent or core.blobs.dropping or core.bindings.is_due
-    if not retires_only or is_awaited or core.stopping:
+    return retires_only and not (is_awaited or core.stopping)
+
+
+def _waits(core: Parts) -> bool:
+    """Whether the turn waits now; notes until when."""
+    if not _may_wait(core):
         core.retire_at = None
         return False
     if core.retire_at is None:
@@ -62,7 +67,7 @@ def begin(core: Parts) -> bool:
         if turn.heard_bytes:
             turn.forget_heard()
         return False
-    if core.disk.rests or _may_wait(core):
+    if core.disk.rests or _waits(core):
         return False
     for part in core.storing:
         part.before_commit(turn)
@@ -177,3 +182,15 @@ def account(core: Parts) -> None:
         containment.run(memory, core.relief.end_excluders)
     if memory.is_waited_for:
         containment.run(memory, core.relief.give)
+
+
+def is_more_left(core: Parts) -> bool:
+    """Whether the end of the turn, which was the last event, leaves something to the next turn, which then comes at
+    once: what was added after the turn's work, when its commit had begun or was found not to be needed."""
+    if core.connections.touched or (core.dynamic_nodes.due and core.dynamic_nodes not in core.containment.resting):
+        return True
+    turns = core.turns
+    turn = turns.gathered
+    if turns.in_flight is not None or core.disk.rests or not (turn or core.work.dirty_counters or turn.moves):
+        return False
+    return core.retire_at is None or not _may_wait(core)

@@ -10,6 +10,7 @@ from math import inf
 from holdfast.broker.entries.work import RETIRES_MAX
 from holdfast.broker.queue import Queue
 from holdfast.core.parts import Parts
+from holdfast.core.turn_end import is_more_left
 from holdfast.endpoints.drains import has_something
 from holdfast.engine.due_times import Timed
 
@@ -43,6 +44,8 @@ def wanted(core: Parts) -> float:
     now = core.clock.now
     links = core.links
     if links.requests or links.refills or (core.connections.sending and core.large_sends.due()):
+        return now
+    if core.turns.event == core.turn_ended and is_more_left(core):
         return now
     resting = core.containment.resting
     if core.topic_bindings.is_due and core.topic_bindings not in resting:

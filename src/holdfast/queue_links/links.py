@@ -40,7 +40,8 @@ Run = Callable[..., None]
 
 class QueueLinks:
     """`by_name`: all links; `by_target`: those that wait for room in a queue; `pending`: those that took something in
-    this turn; `windowed`: those whose steps have windows, each with whether some are over and have to wait."""
+    this turn; `windowed`: those whose steps have windows, each with whether those that were over when it was last
+    looked at have to wait."""
 
     def __init__(
         self, parts: HandingParts, store: Tables, rng: Random, *,
@@ -290,11 +291,12 @@ class QueueLinks:
         return None if left is None else max(0, left + -(now_ms + left) % GRAIN_MS)
 
     def next_deadline(self) -> float | None:
-        """When windows are over that need not wait; the others continue with a later turn anyway."""
+        """When windows are over, but for those that are and have to wait: these continue with a later turn anyway."""
         found = [
             left
             for link, waits in self.windowed.items()
-            if not waits and link.moving is None and not link.is_stopped and (left := self._due_in_ms(link)) is not None
+            if link.moving is None and not link.is_stopped and (left := self._due_in_ms(link)) is not None
+            if left or not waits
         ]
         if not found:
             return None
