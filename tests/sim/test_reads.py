@@ -31,6 +31,7 @@ class Rig:
         self.reads.begin_turn()
         for item in readable:
             self.reads.read(item.connection)
+        self.reads.tell()
         return self.reads.end_turn()
 
     @property
@@ -67,6 +68,18 @@ def test_nothing_more_is_taken_of_what_the_node_closed() -> None:
     rig.turn()
     rig.reads.closed(1)
     assert not rig.turn() and rig.taken == MUCH[:LIGHT_BYTES] and not rig.reads.put_off_bytes
+
+
+def test_the_core_is_told_at_once_that_nothing_waits_any_more_of_what_it_closed() -> None:
+    """It closes at the end of a turn, when it was told of this turn's bytes: others may be read again."""
+    rig = Rig()
+    rig.reads.came(1, MUCH)
+    rig.reads.begin_turn()
+    rig.reads.read(1)
+    assert rig.reads.tell() == len(MUCH) - LIGHT_BYTES
+    rig.reads.closed(1)
+    assert rig.reads.told_bytes and rig.reads.end_turn(), "another turn comes"
+    assert not rig.turn() and not rig.reads.told_bytes
 
 
 def test_what_the_core_has_enough_of_is_not_read() -> None:

@@ -268,7 +268,7 @@ class SimNode:
         inbox, self._inbox = self._inbox, []
         self._check_busy(now, came=bool(inbox) or self._reads.put_off_bytes > 0)
         if self._turns % ROUSE_EVERY == 0 and is_at_rest(core, now):
-            check_punctual(core, now, self.clock.wall_ms(self.world.now), self._reads.put_off_bytes)
+            check_punctual(core, now, self.clock.wall_ms(self.world.now), self._reads.told_bytes)
         self._reads.begin_turn()
         for event in inbox:
             if isinstance(event, Readable):
@@ -289,7 +289,7 @@ class SimNode:
         if deadline is not None and deadline <= now + 1e-9:
             self._feed(events.TimerFired())
         wall_ms = self.clock.wall_ms(self.world.now)
-        self._feed(events.TurnEnded(wall_ms=wall_ms, put_off_bytes=self._reads.put_off_bytes))
+        self._feed(events.TurnEnded(wall_ms=wall_ms, put_off_bytes=self._reads.tell()))
         if self.core is core:
             if self._reads.end_turn():
                 self._wake()
@@ -302,7 +302,7 @@ class SimNode:
                 self._compares = False
                 check_reloaded(core)
             if self._turns % ROUSE_EVERY == 0 and is_at_rest(core, now):
-                check_roused(core, now, wall_ms, self._reads.put_off_bytes)
+                check_roused(core, now, wall_ms, self._reads.told_bytes)
         for call in [*self.on_turn] if self.on_turn else ():
             call(self)
 

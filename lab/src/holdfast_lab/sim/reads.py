@@ -57,10 +57,17 @@ class SimReads:
         self._readings: dict[int, SimReading] = {}
         self._taken_bytes = 0
         self._reads = Reads(self._hand_over, self._passed_s)
+        self.told_bytes = 0
+        """How many postponed bytes the core knows of."""
 
     @property
     def put_off_bytes(self) -> int:
         return self._reads.put_off_bytes
+
+    def tell(self) -> int:
+        """The postponed bytes, as the core is told them with the end of a turn."""
+        self.told_bytes = self._reads.put_off_bytes
+        return self.told_bytes
 
     def _hand_over(self, event: Event) -> None:
         if isinstance(event, BytesReceived):
@@ -76,9 +83,10 @@ class SimReads:
         self._reads.take_later()
 
     def end_turn(self) -> bool:
-        """Whether another turn has something to take."""
+        """Whether another turn has something to take, or to tell: if the node closed a connection, what was postponed
+        of it is gone. The runtime has that turn when the socket is closed."""
         self._reads.end_turn()
-        return self._reads.waiting
+        return self._reads.waiting or self._reads.put_off_bytes != self.told_bytes
 
     # ------------------------------------------------------------------------------------------------ connections
 
