@@ -4,6 +4,7 @@ Rules of this file: as in `hop_defects.py`.
 """
 
 from collections.abc import Callable
+from math import inf
 from typing import Any, Final
 
 from holdfast.engine.reads import Pause
@@ -28,7 +29,9 @@ def _no_time_for_retirements(original: Function) -> Function:
     """What leaves the disk and waits for others waits until something else happens."""
 
     def next_deadline(self: Any) -> Any:
-        retire_at, self.retire_at = self.retire_at, None
+        retire_at = self.retire_at
+        if retire_at is not None:
+            self.retire_at = inf
         try:
             return original(self)
         finally:
