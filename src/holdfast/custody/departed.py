@@ -46,6 +46,8 @@ class Departure:
     moved: bool = False
     waiting_for_space: bool = False
     """Whether the store has no room for the dead letters."""
+    is_known: bool = False
+    """Whether the node is known again: it ends once what leaves has left."""
     told: list[Callable[[int, int], None]] = field(default_factory=list)
 
     def answer(self, made: int, left: int) -> None:
@@ -187,8 +189,8 @@ class Departures:
             self.look()
         self._cancel_of_known()
         for queue, departure in list(self.under_way.items()):
-            if self._forwarding.knows(queue.destination):
-                continue  # once what leaves has left
+            if departure.is_known:
+                continue  # it ends once what leaves has left
             if departure.place < departure.end:
                 self._some(queue, departure)
             elif self._turns.in_flight is not None or self._turns.gathered.moves:
@@ -202,7 +204,8 @@ class Departures:
         """A node that is known again gets the messages that are still queued for it; dead letters stay dead letters.
         Nothing is offered before what leaves has left, as its place ahead of the cursor does not say so."""
         for queue, departure in list(self.under_way.items()):
-            if self._forwarding.knows(queue.destination) and not self._leaves(queue):
+            departure.is_known = self._forwarding.knows(queue.destination)
+            if departure.is_known and not self._leaves(queue):
                 departure.answer(self._made(queue, departure), queue.tombstones)
                 self._end(queue)
 
