@@ -137,6 +137,8 @@ async def replaced_disk_sender(stage: Stage) -> None:
     await stage.together(("jfk", "hub"))
     new = await stage.send("jfk", "work@hub", stage.some(1, 6))
     await stage.until("what the new disk sends waits for nobody", lambda: stage.holds_all("hub", "work", new), 10.0)
+    # What was on the wire when jfk crashed comes once the link is joined, because its old session is there still.
+    six += [key for key in stage.keys("hub", "$waiting") if key in alone]
     await stage.holds("6 still waits", lambda: stage.keys("hub", "$waiting") == six, 40.0)
     if stage.chance():
         stage.crash("hub")
