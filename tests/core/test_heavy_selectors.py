@@ -8,12 +8,15 @@ import pytest
 from holdfast.amqp.wire.performatives import Released
 from holdfast.amqp.wire.types import Described, Symbol
 from holdfast.broker.cursors import matches, selections
+from holdfast.broker.cursors.cursor import Cursor
+from holdfast.broker.queue import Queue
 from holdfast.endpoints.attaching import filters
 from holdfast.selectors.predicate import compile_selector
 from holdfast.settings.queues import QueueConfig
+from support import selecting
 from support.one_node import world
 from support.rig import Client, Node, Rig
-from support.selecting import NAME
+from support.selecting import NAME, consume
 
 TERMS = 400
 TERMS_MAX = 40_000
@@ -220,3 +223,63 @@ def test_all_are_asked_about_what_came_back_before_a_message_that_not_all_were_a
     shared.holder.accept(Released())
     shared.rig.run(1)
     assert sorted(shared.taker.bodies()) == ["0", "1"]
+
+
+class ReadInPumps:
+    """How many messages each pump read, one by one, and how many it counted for its turn."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.pumps: list[tuple[int, int]] = []
+        self.now = 0
+        value, pump = Queue.value, Cursor.pump
+
+        def counting(queue: Queue, sequence: int) -> bytes | None:
+            self.now += 1
+            return value(queue, sequence)
+
+        def pumped(cursor: Cursor, limit: int) -> int:
+            self.now, before = 0, cursor.queue.work.offered_count
+            try:
+                return pump(cursor, limit)
+            finally:
+                self.pumps.append((self.now, cursor.queue.work.offered_count - before))
+
+        monkeypatch.setattr(Queue, "value", counting)
+        monkeypatch.setattr(Cursor, "pump", pumped)
+
+
+@pytest.mark.parametrize("priorities", [False, True])
+def test_what_is_marked_as_shown_for_many_selectors_is_read_once_and_counts(
+    priorities: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of the consumers takes less than the others, so that it is asked for each message who can have it."""
+    rig, node, client = world(QueueConfig(name="work", deliveries_max=5, priorities=priorities))
+    for number in range(30):
+        consume(rig, client, f"JMSPriority >= -{number}", credit=300, max_message_size=700 if not number else 100_000)
+    read = ReadInPumps(monkeypatch)
+    selecting.fill(rig, node, 90, size=1_000)
+    rig.run(1)
+    assert len(client.deliveries) == 90
+    assert all(values <= counted + 3 * 30 for values, counted in read.pumps), read.pumps
+
+
+def test_what_came_back_and_waits_for_its_mark_is_matched_once_and_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig, node, client = world(QueueConfig(name="work", deliveries_max=50))
+    selecting.fill(rig, node, 400)
+    consume(rig, client, "TRUE", credit=400)
+    assert len(client.deliveries) == 400
+    node.crash()
+    node.start()
+    assert node.core is not None
+    node.core.memory.withheld.given_back.held_max = 0
+    taker, others = rig.client(node), rig.client(node)
+    consume(rig, taker, "TRUE", credit=100)
+    assert len(taker.deliveries) == 100 and node.queue("work").shared.halted
+    node.hold_commits = True
+    read = ReadInPumps(monkeypatch)
+    for number in range(10):
+        consume(rig, others, f"JMSPriority >= -{number}", credit=200)
+    assert not others.deliveries and all(values <= counted + 3 * 10 for values, counted in read.pumps), read.pumps
+    node.hold_commits = False
+    rig.run(1)
+    assert len(others.deliveries) == 300

@@ -5,7 +5,6 @@ Rules of this file: nothing is handed out before all visible entries were scanne
 are noticed when it is their turn.
 """
 
-from collections.abc import Iterable, Iterator
 from itertools import islice
 from sys import maxsize
 
@@ -19,7 +18,7 @@ from holdfast.broker.cursors.runs import RUN_COUNT, RUN_LEAST, RUN_PER_ENTRY, SH
 from holdfast.broker.cursors.selection import FreeEntries
 from holdfast.broker.cursors.sharing import SCAN_BYTES
 from holdfast.broker.cursors.shown import WATERMARK_AHEAD
-from holdfast.broker.cursors.to_show import MARKS_MAX
+from holdfast.broker.cursors.to_show import MARKS_MAX, take_alike
 from holdfast.broker.cursors.unstored import Unstored
 from holdfast.broker.entries import packed
 from holdfast.broker.entries.read_ahead import READ_BYTES
@@ -170,8 +169,8 @@ class Priorities(Looking):
                 if not handed:
                     break
                 given += handed
-            is_over = self._is_over
             self._ask()
+            is_over = self._is_over
         finally:
             self._free.end()
             self._free = None
@@ -199,26 +198,24 @@ class Priorities(Looking):
     def _ask(self) -> None:
         """Requests that it is stored that the next entries are shown."""
         cursor = self._cursor
+        alike = take_alike(cursor)
         for group in self._by_text.values():
+            if self._is_over:
+                break
             wanting = group.wanting()
             level, first = self._next(group, wanting) or (None, None)
             if level is None or first is None or self._may_have(group, first):
                 continue
             wanted = group.wanted()
             if wanted and cursor.is_counted:
+                if not alike and self._is_requested(group, first):
+                    continue
                 most = min(wanted, MARKS_MAX)
                 here = {first, *islice(level.for_others.from_on(first), most), *level.peek(most)}
                 sequences = dict.fromkeys((*sorted(here), *group.ready.peek(most)))
-                self._mark_shown(group, self._still_free(sequences))
+                self._mark_shown(group, self._still_free(group, sequences))
             elif wanted:
                 cursor.ask_watermark(group.position + max(WATERMARK_AHEAD, wanted))
-
-    def _still_free(self, sequences: Iterable[int]) -> Iterator[tuple[int, bytes]]:
-        """Those of these entries, which are ready, that nobody got meanwhile."""
-        for sequence in sequences:
-            value = self._value(sequence)
-            if value is not None:
-                yield sequence, value
 
     def _let_cache_go(self) -> None:
         """Entries that wait behind higher priorities must not fill the cache for consumers that keep up."""

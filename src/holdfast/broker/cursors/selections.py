@@ -7,19 +7,20 @@ entry is free if no consumer holds it and it is not leaving; selections are noti
 """
 
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Iterator
-from itertools import islice
+from collections.abc import Iterable, Iterator
+from itertools import chain, islice
 from operator import itemgetter
 from typing import Final
 
 from holdfast.broker.cursors import halting
 from holdfast.broker.cursors.entry_consumer import BESIDE_BYTES, EntryConsumer
+from holdfast.broker.cursors.holdings import Holdings
 from holdfast.broker.cursors.matches import Matches
 from holdfast.broker.cursors.runs import RUN_COUNT, RUN_LEAST, RUN_PER_ENTRY, SHARE_MAX
 from holdfast.broker.cursors.selection import FreeEntries, Selection
 from holdfast.broker.cursors.sharing import MATCHES_PER_ENTRY, SCAN_BYTES
 from holdfast.broker.cursors.shown import WATERMARK_AHEAD
-from holdfast.broker.cursors.to_show import MARKS_MAX
+from holdfast.broker.cursors.to_show import MARKS_MAX, take_alike
 from holdfast.broker.entries import entry, packed
 from holdfast.broker.entries.read_ahead import READ_BYTES, READ_COUNT
 
@@ -37,7 +38,13 @@ what one watermark covers is enough, and entries that wait for it are read again
 class Selections(Matches):
     """All consumers of a cursor that have selectors."""
 
-    __slots__ = ()
+    __slots__ = ("_marking",)
+
+    def __init__(self, cursor: Holdings) -> None:
+        super().__init__(cursor)
+        self._marking: set[Selection] = set()
+        """While a pump runs: those for which the next entry that came back waits until it is on disk that it is
+        shown."""
 
     # ------------------------------------------------------------------------------------------------ asked
 
@@ -91,14 +98,13 @@ class Selections(Matches):
             self._look_at_freed()
             for selection in list(self._by_text.values()):
                 given += self._offer_waiting(selection)
-            begins_scan = not self._is_over
             given += self._scan()
+            self._ask()  # unless the pump is over: after a scan that goes on more may be known
             is_over = self._is_over
-            if not (begins_scan and is_over):  # after a scan that goes on more may be known
-                self._ask()
         finally:
             self._free.end()
             self._free = None
+            self._marking.clear()
             self._count()
             work.offered_count += limit - self._left
             work.offered_bytes += SCAN_BYTES - self._bytes_left
@@ -120,12 +126,18 @@ class Selections(Matches):
 
     def _ask(self) -> None:
         """Requests that it is stored that the next entries are shown."""
+        alike = take_alike(self._cursor)
         for selection in self._by_text.values():
+            if self._is_over:
+                break
             first = selection.first_for(selection.wanting())
-            if first is not None and not self._may_have(selection, first):
+            if first is None or self._may_have(selection, first):
+                continue
+            if alike or not self._is_requested(selection, first):
                 others = selection.for_others.from_on(first) if self._cursor.is_counted else ()
-                sequences = {first, *selection.hits, *islice(others, MARKS_MAX)}
-                self._ask_to_show(selection, self._still_free(selection, sequences), max(sequences))
+                sequences = sorted({first, *selection.hits, *islice(others, MARKS_MAX)})
+                self._ask_to_show(selection, self._still_free(selection, sequences), sequences[-1])
+                self._pay(len(sequences) // PASSED_PER_ENTRY, 0)
 
     def _ask_to_show(self, selection: Selection, found: Iterable[tuple[int, bytes]], last: int) -> None:
         """Requests that it is stored that these entries, which match, are shown, as far as the consumers want; where
@@ -135,16 +147,6 @@ class Selections(Matches):
             self._mark_shown(selection, found)
         elif wanted:
             self._cursor.ask_watermark(last + max(WATERMARK_AHEAD, wanted))
-
-    def _still_free(self, selection: Selection, sequences: Collection[int]) -> Iterator[tuple[int, bytes]]:
-        """Those of these entries, which wait, that nobody got meanwhile, in order; the others wait no longer."""
-        assert self._free is not None
-        for sequence in sorted(sequences):
-            value = self._free.value(sequence)
-            if value is None:
-                selection.forget(sequence)
-            else:
-                yield sequence, value
 
     def _scan(self) -> int:
         """Scans entries for the selections that want more, from the lowest position on; each entry once for all
@@ -193,7 +195,7 @@ class Selections(Matches):
         or that they have forgotten, in turn; how many."""
         given = 0
         while not self._is_over and halting.has_room_for_more(self._cursor):
-            handed = sum([self._offer_one_that_came_back(selection) for selection in hungry])
+            handed = sum([self._offer_one_that_came_back(item) for item in hungry if item not in self._marking])
             if not handed:
                 break
             given += handed
@@ -224,8 +226,10 @@ class Selections(Matches):
                 if consumer is None:
                     again.leave_to_others(sequence, wanting)
                 elif not self._may_have(selection, sequence):
-                    following = known[at - 1 : at - 1 + MARKS_MAX]
-                    self._ask_to_show(selection, self._matching(selection, following), following[-1])
+                    self._marking.add(selection)
+                    if not self._is_requested(selection, sequence):
+                        following = self._matching(selection, known[at : at - 1 + MARKS_MAX])
+                        self._ask_to_show(selection, chain([(sequence, value)], following), sequence)
                     return 0
                 else:
                     again.was_asked(sequence)
@@ -235,10 +239,13 @@ class Selections(Matches):
         return 0
 
     def _matching(self, selection: Selection, sequences: list[int]) -> Iterator[tuple[int, bytes]]:
-        """Those of these entries that came back, are free and match."""
+        """Those of these entries that came back, are free and match, as far as the pump goes."""
         assert self._free is not None
         for sequence in sequences:
+            if self._is_over:
+                return
             value = self._free.value(sequence) if sequence in self._cursor.counts else None
+            self._pay(1, 0 if value is None else len(value) * selection.selector.weight)
             if value is not None and selection.selector.matches(value):
                 yield sequence, value
 

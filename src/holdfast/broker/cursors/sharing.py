@@ -12,6 +12,7 @@ from itertools import islice
 from typing import Final, Generic, TypeVar
 
 from holdfast.broker.cursors import halting
+from holdfast.broker.cursors.delivery_counts import DeliveryCounts
 from holdfast.broker.cursors.entry_consumer import BESIDE_BYTES, Acquired, EntryConsumer, EntrySelector
 from holdfast.broker.cursors.holdings import Holdings
 from holdfast.broker.cursors.selection import FreeEntries, Group
@@ -213,6 +214,39 @@ class Sharing(ABC, Generic[GroupT]):
                     if left_to_another:
                         continue
             yield consumer
+
+    def _value(self, sequence: int) -> bytes | None:
+        """The entry, if it exists and is free."""
+        assert self._free is not None
+        return self._free.value(sequence)
+
+    def _is_requested(self, group: GroupT, sequence: int) -> bool:
+        """Whether it was requested before that it is stored what the entry waits for; it is requested again, in case
+        that commit was refused. Until then nothing more is requested for what comes behind."""
+        counts = self._cursor.counts
+        if not isinstance(counts, DeliveryCounts) or (group.shows and sequence not in counts.marked):
+            return False
+        if group.shows:
+            self._cursor.mark_shown((sequence,))
+        return True
+
+    def _still_free(self, group: GroupT, sequences: Iterable[int]) -> Iterator[tuple[int, bytes]]:
+        """Those of these entries, which wait, that nobody got meanwhile, as far as the pump goes; the others wait no
+        longer. Of entries that are marked already, where that is enough to mark more, no bytes."""
+        assert self._free is not None and isinstance(self._cursor.counts, DeliveryCounts)
+        marked = self._cursor.counts.marked if take_alike(self._cursor) else ()
+        for sequence in sequences:
+            if self._is_over:
+                return
+            if sequence in marked and self._free.is_free(sequence):
+                yield sequence, b""
+                continue
+            value = self._value(sequence)
+            self._pay(1, 0 if value is None else len(value))
+            if value is None:
+                group.forget(sequence)
+            else:
+                yield sequence, value
 
     def _mark_shown(self, group: GroupT, found: Iterable[tuple[int, bytes]]) -> None:
         """Requests that it is stored which of these entries, which match and are free, are shown: those that the
