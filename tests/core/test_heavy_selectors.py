@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.amqp.wire.performatives import Released
 from holdfast.amqp.wire.types import Described, Symbol
-from holdfast.broker.cursors import matches, selections
+from holdfast.broker.cursors import matches, priorities, selections
 from holdfast.broker.cursors.cursor import Cursor
 from holdfast.broker.queue import Queue
 from holdfast.endpoints.attaching import filters
@@ -283,3 +283,19 @@ def test_what_came_back_and_waits_for_its_mark_is_matched_once_and_counts(monkey
     node.hold_commits = False
     rig.run(1)
     assert len(others.deliveries) == 300
+
+
+@pytest.mark.parametrize("sorts", [False, True])
+def test_a_message_is_marked_though_asking_who_can_have_it_takes_the_whole_share(
+    sorts: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is too large for its consumer, and all selectors are asked whether another one takes it, in each pump."""
+    monkeypatch.setattr(priorities if sorts else selections, "SCAN_BYTES", 2_000)
+    rig, node, client = world(QueueConfig(name="work", deliveries_max=3, priorities=sorts))
+    consume(rig, client, "FALSE")
+    consume(rig, client, "TRUE", max_message_size=600)
+    selecting.fill(rig, node, 1, size=1_500)
+    rig.run(1)
+    assert [str(event.error.condition) for event in client.detached if event.error] == [
+        "amqp:link:message-size-exceeded"
+    ]

@@ -196,11 +196,12 @@ class Priorities(Looking):
         self._let_cache_go()
 
     def _ask(self) -> None:
-        """Requests that it is stored that the next entries are shown."""
+        """Requests that it is stored that the next entries are shown; for one group also if the pump is over, as
+        Selections."""
         cursor = self._cursor
-        alike = take_alike(cursor)
+        alike, asked = take_alike(cursor), False
         for group in self._by_text.values():
-            if self._is_over:
+            if asked and self._is_over:
                 break
             wanting = group.wanting()
             level, first = self._next(group, wanting) or (None, None)
@@ -210,6 +211,7 @@ class Priorities(Looking):
             if wanted and cursor.is_counted:
                 if not alike and self._is_requested(group, first):
                     continue
+                asked = True
                 most = min(wanted, MARKS_MAX)
                 here = {first, *islice(level.for_others.from_on(first), most), *level.peek(most)}
                 sequences = dict.fromkeys((*sorted(here), *group.ready.peek(most)))

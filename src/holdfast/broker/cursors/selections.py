@@ -98,8 +98,10 @@ class Selections(Matches):
             self._look_at_freed()
             for selection in list(self._by_text.values()):
                 given += self._offer_waiting(selection)
+            begins_scan = not self._is_over
             given += self._scan()
-            self._ask()  # unless the pump is over: after a scan that goes on more may be known
+            if not (begins_scan and self._is_over):  # after a scan that goes on more may be known
+                self._ask()
             is_over = self._is_over
         finally:
             self._free.end()
@@ -125,15 +127,17 @@ class Selections(Matches):
                 self._looked.update(wanting)
 
     def _ask(self) -> None:
-        """Requests that it is stored that the next entries are shown."""
-        alike = take_alike(self._cursor)
+        """Requests that it is stored that the next entries are shown; for one selection also if the pump is over,
+        because asking who can have its next entry may take the whole share, in each pump anew."""
+        alike, asked = take_alike(self._cursor), False
         for selection in self._by_text.values():
-            if self._is_over:
+            if asked and self._is_over:
                 break
             first = selection.first_for(selection.wanting())
             if first is None or self._may_have(selection, first):
                 continue
             if alike or not self._is_requested(selection, first):
+                asked = True
                 others = selection.for_others.from_on(first) if self._cursor.is_counted else ()
                 sequences = sorted({first, *selection.hits, *islice(others, MARKS_MAX)})
                 self._ask_to_show(selection, self._still_free(selection, sequences), sequences[-1])

@@ -231,14 +231,16 @@ class Sharing(ABC, Generic[GroupT]):
         return True
 
     def _still_free(self, group: GroupT, sequences: Iterable[int]) -> Iterator[tuple[int, bytes]]:
-        """Those of these entries, which wait, that nobody got meanwhile, as far as the pump goes; the others wait no
-        longer. Of entries that are marked already, where that is enough to mark more, no bytes."""
+        """Those of these entries, which wait, that nobody got meanwhile, as far as the pump goes, but at least one; the
+        others wait no longer. Of entries that are marked already, where that is enough to mark more, no bytes."""
         assert self._free is not None and isinstance(self._cursor.counts, DeliveryCounts)
         marked = self._cursor.counts.marked if take_alike(self._cursor) else ()
+        found = False
         for sequence in sequences:
-            if self._is_over:
+            if found and self._is_over:
                 return
             if sequence in marked and self._free.is_free(sequence):
+                found = True
                 yield sequence, b""
                 continue
             value = self._value(sequence)
@@ -246,6 +248,7 @@ class Sharing(ABC, Generic[GroupT]):
             if value is None:
                 group.forget(sequence)
             else:
+                found = True
                 yield sequence, value
 
     def _mark_shown(self, group: GroupT, found: Iterable[tuple[int, bytes]]) -> None:
