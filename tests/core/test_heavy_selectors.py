@@ -10,6 +10,7 @@ from holdfast.amqp.wire.types import Described, Symbol
 from holdfast.broker.cursors import matches, priorities, selections
 from holdfast.broker.cursors.cursor import Cursor
 from holdfast.broker.queue import Queue
+from holdfast.core import offering
 from holdfast.endpoints.attaching import filters
 from holdfast.selectors.predicate import compile_selector
 from holdfast.settings.queues import QueueConfig
@@ -299,3 +300,17 @@ def test_a_message_is_marked_though_asking_who_can_have_it_takes_the_whole_share
     assert [str(event.error.condition) for event in client.detached if event.error] == [
         "amqp:link:message-size-exceeded"
     ]
+
+
+def test_what_waits_for_credit_keeps_no_node_busy_whose_turns_are_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many messages match, where deliveries are counted, and nobody wants one of them."""
+    monkeypatch.setattr(offering, "PUMP_LIMIT", 1)
+    rig, node, client = world(QueueConfig(name="work", deliveries_max=3))
+    waiting = consume(rig, client, "TRUE", credit=0)
+    consume(rig, client, "FALSE", credit=3, max_message_size=600)
+    selecting.fill(rig, node, 90)
+    consume(rig, client, "FALSE", credit=3)
+    assert not client.deliveries
+    waiting.grant(90)
+    rig.run(1)
+    assert len(client.deliveries) == 90

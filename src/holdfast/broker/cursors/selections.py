@@ -134,14 +134,16 @@ class Selections(Matches):
             if asked and self._is_over:
                 break
             first = selection.first_for(selection.wanting())
-            if first is None or self._may_have(selection, first):
+            if first is None or self._may_have(selection, first) or not selection.wanted():
                 continue
-            if alike or not self._is_requested(selection, first):
+            is_requested = self._is_requested(selection, first)
+            if alike or not is_requested:
                 asked = True
                 others = selection.for_others.from_on(first) if self._cursor.is_counted else ()
                 sequences = sorted({first, *selection.hits, *islice(others, MARKS_MAX)})
                 self._ask_to_show(selection, self._still_free(selection, sequences), sequences[-1])
-                self._pay(len(sequences) // PASSED_PER_ENTRY, 0)
+                if not is_requested:  # else there may be nothing to request, and the next pump would do the same
+                    self._pay(len(sequences) // PASSED_PER_ENTRY, 0)
 
     def _ask_to_show(self, selection: Selection, found: Iterable[tuple[int, bytes]], last: int) -> None:
         """Requests that it is stored that these entries, which match, are shown, as far as the consumers want; where
