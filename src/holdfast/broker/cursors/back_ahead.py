@@ -5,21 +5,18 @@ Rules of this file: as in broker/cursors/came_back.py. An entry that waits stays
 the position has not passed it.
 """
 
-from bisect import bisect_left
-from typing import Final
+from collections.abc import Iterator
 
 from holdfast.broker.cursors import halting
-from holdfast.broker.cursors.entry_consumer import Acquired, EntryConsumer
+from holdfast.broker.cursors.came_back import PASSED_PER_ENTRY
+from holdfast.broker.cursors.entry_consumer import EntryConsumer
 from holdfast.broker.cursors.exclusions import LOOKS_PER_ENTRY
 from holdfast.broker.cursors.holdings import Holdings
 from holdfast.broker.cursors.matches import Matches
 from holdfast.broker.cursors.selection import FreeEntries
 from holdfast.broker.cursors.shown import WATERMARK_AHEAD
-from holdfast.broker.cursors.to_show import MARKS_MAX, Credit
+from holdfast.broker.cursors.to_show import MARKS_MAX, with_their_credit
 from holdfast.broker.entries import packed
-
-PASSED_PER_ENTRY: Final = 64
-"""As in selections.py."""
 
 
 def has_some(cursor: Holdings, consumer: EntryConsumer, selections: object, *, watermarks: bool) -> bool:
@@ -27,8 +24,8 @@ def has_some(cursor: Holdings, consumer: EntryConsumer, selections: object, *, w
     stored."""
     if not _offers(cursor) or not isinstance(selections, Matches):
         return False
-    known = selections.came_back.all(cursor.counts)
-    at = bisect_left(known, max(cursor.position, selections.for_unfiltered.next_for((consumer,))))
+    first = max(cursor.position, selections.for_unfiltered.next_for((consumer,)))
+    known, at = selections.came_back.from_on(cursor.counts, first)
     return at < len(known) and (watermarks or cursor.may_be_shown(known[at]))
 
 
@@ -48,8 +45,8 @@ def offer(cursor: Holdings, selections: object, limit: int, bytes_max: int) -> t
     free, again = FreeEntries(cursor), selections.for_unfiltered
     wanting = [consumer for consumer in cursor.unfiltered if consumer.wants() > 0]
     while wanting and given + passed < limit and _offers(cursor):
-        known = selections.came_back.all(cursor.counts)
-        first = at = bisect_left(known, max(cursor.position, again.begin(wanting)))
+        known, at = selections.came_back.from_on(cursor.counts, max(cursor.position, again.begin(wanting)))
+        first = at
         found: EntryConsumer | None = None
         while found is None and at < len(known) and given + passed < limit:
             sequence = known[at]
@@ -58,7 +55,7 @@ def offer(cursor: Holdings, selections: object, limit: int, bytes_max: int) -> t
             if value is None:
                 passed += not (at - first) % PASSED_PER_ENTRY
             else:
-                found, looks = _choose(cursor, wanting, sequence, value)
+                found, _, _, looks, _ = cursor.choose(wanting, sequence, value, packed.size_of(value))
                 passed += looks // LOOKS_PER_ENTRY
                 bytes_max -= len(value)
                 if found is None:
@@ -69,7 +66,8 @@ def offer(cursor: Holdings, selections: object, limit: int, bytes_max: int) -> t
                     return given, passed
                 else:
                     again.was_asked(sequence)
-                    _hand(cursor, found, free, sequence, value)
+                    if free.hand(found, sequence, value):
+                        cursor.next_turn(found)
                     given += 1
             if found is None:
                 again.was_asked(sequence)
@@ -82,48 +80,21 @@ def offer(cursor: Holdings, selections: object, limit: int, bytes_max: int) -> t
     return given, passed
 
 
-def _choose(
-    cursor: Holdings, wanting: list[EntryConsumer], sequence: int, value: bytes
-) -> tuple[EntryConsumer | None, int]:
-    """As `Cursor._choose`; and how many checks it took, beyond the first."""
-    found, size = cursor.exclusions.choose(wanting, cursor.unfiltered, sequence, value, packed.size_of(value))
-    looks = 0 if found is wanting[0] else len(cursor.unfiltered)
-    if found is not None and size > found.bytes_max and cursor.selective is not None:
-        taker, more, _ = cursor.selective.taker(sequence, value, size)
-        return (found if taker is None else None), looks + more
-    return found, looks
-
-
 def _ask_to_show(cursor: Holdings, wanting: list[EntryConsumer], free: FreeEntries, sequences: list[int]) -> None:
     """The first of these entries is handed out once it is on disk that it is shown; so are those behind it that the
     consumers get with the credit that they have."""
-    credit, marked = Credit(wanting), list[int]()
-    for sequence in sequences:
-        value = free.value(sequence) if sequence in cursor.counts else None
-        consumers = credit.consumers
-        if not consumers:
-            break
-        found = None if value is None else _choose(cursor, consumers, sequence, value)[0]
-        if found is not None:
-            credit.assign(found)
-            marked.append(sequence)
+
+    def those_free() -> Iterator[tuple[int, bytes]]:
+        for sequence in sequences:
+            value = free.value(sequence) if sequence in cursor.counts else None
+            if value is not None:
+                yield sequence, value
+
+    def choose(consumers: list[EntryConsumer], sequence: int, value: bytes) -> EntryConsumer | None:
+        return cursor.choose(consumers, sequence, value, packed.size_of(value)).found
+
+    marked = with_their_credit(wanting, those_free(), choose)
     cursor.queue.work.offered_count += len(sequences)
     cursor.mark_shown(marked)
     if marked and not cursor.is_counted:
         cursor.ask_watermark(marked[-1] + WATERMARK_AHEAD)
-
-
-def _hand(cursor: Holdings, consumer: EntryConsumer, free: FreeEntries, sequence: int, value: bytes) -> None:
-    size, failures = packed.size_of(value), cursor.failures(sequence)
-    if cursor.prefetched:
-        cursor.queue.read_ahead.forget(cursor)  # it would be handed out from there again
-    free.take(sequence)
-    if cursor.is_exhausted(failures):
-        cursor.exhaust(sequence, size)
-        return
-    cursor.acquired[sequence] = Acquired(consumer, size)
-    consumer.count_held(size)
-    consumer.take(sequence, value, failures)
-    if len(cursor.unfiltered) > 1 and consumer in cursor.unfiltered:  # its next turn is last
-        del cursor.unfiltered[consumer]
-        cursor.unfiltered[consumer] = None

@@ -11,6 +11,9 @@ from typing import Final
 
 from holdfast.broker.cursors.entry_consumer import EntryConsumer
 
+PASSED_PER_ENTRY: Final = 64
+"""So many of them that are passed over count as one entry that was looked at."""
+
 SPARE: Final = 64
 """Entries that are added one by one, and entries that are kept although they have left, beside as many as there are;
 beyond that all are sorted anew."""
@@ -25,11 +28,12 @@ class CameBack:
         self._sorted: list[int] | None = None
         """None: to be made of the counts."""
 
-    def all(self, counts: Collection[int]) -> list[int]:
-        """All of them: `counts`, and perhaps some that have left."""
+    def from_on(self, counts: Collection[int], first: int) -> tuple[list[int], int]:
+        """All of them, which are `counts` and perhaps some that have left, and the place of the lowest that is not
+        below `first`."""
         if self._sorted is None or len(self._sorted) > 2 * len(counts) + SPARE:
             self._sorted = sorted(counts)
-        return self._sorted
+        return self._sorted, bisect_left(self._sorted, first)
 
     def add(self, sequences: Collection[int]) -> None:
         """These became free."""

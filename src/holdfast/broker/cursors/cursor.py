@@ -335,7 +335,6 @@ class Cursor(Holdings):
                 self.keep(sequence)
                 raise
             if found is not consumer:
-                self.looks += len(self.unfiltered)
                 left_to_another = True
             if found is None:
                 look_bytes -= len(value)
@@ -381,7 +380,6 @@ class Cursor(Holdings):
                 chosen: EntryConsumer | None = found
                 if sequence != item[0]:
                     chosen, _, _ = self._choose(credit.consumers, sequence, value, size)
-                    self.looks += len(self.unfiltered) if chosen is not credit.consumers[0] else 0
                 if chosen is not None:
                     credit.assign(chosen)
                     marked.append(sequence)
@@ -396,21 +394,16 @@ class Cursor(Holdings):
     def _choose(
         self, consumers: list[EntryConsumer], sequence: int, value: bytes, size: int
     ) -> tuple[EntryConsumer | None, int, EntryConsumer | None]:
-        """Which of the consumers is handed the entry, and how many bytes the delivery has: as `Exclusions.choose`, but
-        what is too large for that consumer is left to one with a selector that can have it, with or without credit."""
-        found, delivery_bytes = self.exclusions.choose(consumers, self.unfiltered, sequence, value, size)
-        if found is None or delivery_bytes <= found.bytes_max or self.selective is None:
-            return found, delivery_bytes, None
-        taker, looks, weight = self.selective.taker(sequence, value, delivery_bytes)
+        """As `choose`, without what it took, which counts for this pump."""
+        found, delivery_bytes, taker, looks, weight = self.choose(consumers, sequence, value, size)
         self.looks += looks
         self.passed_bytes += len(value) * weight
-        return (found if taker is None else None), delivery_bytes, taker
+        return found, delivery_bytes, taker
 
     def _next_turn(self, consumer: EntryConsumer, consumers: list[EntryConsumer]) -> None:
         """The consumer was handed something: now, and in the next pump, it is the turn of the next one."""
         if len(self.unfiltered) > 1:
-            del self.unfiltered[consumer]
-            self.unfiltered[consumer] = None
+            self.next_turn(consumer)
             consumers.remove(consumer)
             consumers.append(consumer)
 

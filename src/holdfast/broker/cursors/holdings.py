@@ -9,7 +9,7 @@ that other consumers got are `ahead`.
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from sys import maxsize
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from holdfast.broker.cursors.delivery_counts import EXHAUSTED
 from holdfast.broker.cursors.entry_consumer import Acquired, EntryConsumer, EntrySelector
@@ -36,6 +36,19 @@ class Selective(Protocol):
 
     def forget(self) -> None:
         """The cursor was deleted: removes their counts."""
+
+
+class Choice(NamedTuple):
+    """Who is handed an entry."""
+
+    found: EntryConsumer | None
+    delivery_bytes: int
+    taker: EntryConsumer | None
+    """A consumer with a selector to which it is left."""
+    looks: int
+    """How many consumers were looked at, beyond the first."""
+    weight: int
+    """The weight of the selectors that were asked."""
 
 
 class Holdings(Shown):
@@ -145,6 +158,22 @@ class Holdings(Shown):
         self.position = position
         if self.ahead:
             self.ahead = {sequence for sequence in self.ahead if sequence >= position}
+
+    def choose(self, consumers: list[EntryConsumer], sequence: int, value: bytes, size: int) -> Choice:
+        """Which of these consumers without a selector is handed the entry: as `Exclusions.choose`, but what is too
+        large for that consumer is left to one with a selector that can have it, with or without credit."""
+        found, delivery_bytes = self.exclusions.choose(consumers, self.unfiltered, sequence, value, size)
+        looks = 0 if found is consumers[0] else len(self.unfiltered)
+        if found is None or delivery_bytes <= found.bytes_max or self.selective is None:
+            return Choice(found, delivery_bytes, None, looks, 0)
+        taker, more, weight = self.selective.taker(sequence, value, delivery_bytes)
+        return Choice(found if taker is None else None, delivery_bytes, taker, looks + more, weight)
+
+    def next_turn(self, consumer: EntryConsumer) -> None:
+        """The consumer, which has no selector, was handed something, and has its next turn last."""
+        if len(self.unfiltered) > 1 and consumer in self.unfiltered:
+            del self.unfiltered[consumer]
+            self.unfiltered[consumer] = None
 
     def another_takes(self, sequence: int, size: int) -> bool:
         """Whether a consumer that takes deliveries of `size` bytes, with or without credit, can have the entry."""

@@ -9,10 +9,11 @@ from heapq import heapify
 from typing import Final
 
 from holdfast.broker.cursors.came_back import AskedAgain
-from holdfast.broker.cursors.entry_consumer import EntryConsumer, EntrySelector
+from holdfast.broker.cursors.entry_consumer import Acquired, EntryConsumer, EntrySelector
 from holdfast.broker.cursors.holdings import Holdings
 from holdfast.broker.cursors.sequence_heap import SequenceHeap
 from holdfast.broker.cursors.waiting_for_others import FOR_OTHERS_BYTES, WaitingForOthers
+from holdfast.broker.entries import packed
 
 HIT_BYTES: Final = 160
 """What an entry that matches and waits takes of memory, about."""
@@ -186,6 +187,23 @@ class FreeEntries:
         else:
             cursor.ahead.add(sequence)
             cursor.ahead_end = max(cursor.ahead_end, sequence + 1)
+
+    def hand(self, consumer: EntryConsumer, sequence: int, value: bytes) -> bool:
+        """Hands the consumer the entry, which is free. False if it was delivered too often, and becomes a dead
+        letter."""
+        cursor = self._cursor
+        if cursor.prefetched:
+            cursor.queue.read_ahead.forget(cursor)  # it would be handed out from there again
+        size, failures = packed.size_of(value), cursor.failures(sequence)
+        if cursor.is_exhausted(failures):
+            cursor.exhaust(sequence, size)
+            self.take(sequence)
+            return False
+        self.take(sequence)
+        cursor.acquired[sequence] = Acquired(consumer, size)
+        consumer.count_held(size)
+        consumer.take(sequence, value, failures)
+        return True
 
     def leave(self, sequence: int) -> None:
         """It leaves the disk, or is finished, although no consumer had it."""

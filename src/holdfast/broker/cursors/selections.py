@@ -13,6 +13,7 @@ from operator import itemgetter
 from typing import Final
 
 from holdfast.broker.cursors import halting
+from holdfast.broker.cursors.came_back import PASSED_PER_ENTRY
 from holdfast.broker.cursors.entry_consumer import BESIDE_BYTES, EntryConsumer
 from holdfast.broker.cursors.holdings import Holdings
 from holdfast.broker.cursors.matches import Matches
@@ -23,9 +24,6 @@ from holdfast.broker.cursors.shown import WATERMARK_AHEAD
 from holdfast.broker.cursors.to_show import MARKS_MAX, take_alike
 from holdfast.broker.entries import entry, packed
 from holdfast.broker.entries.read_ahead import READ_BYTES, READ_COUNT
-
-PASSED_PER_ENTRY: Final = 64
-"""Entries that are only found to be acquired, or gone, that take about as long as one that is handed out."""
 
 BEYOND_MAX: Final = 256
 """Hits beyond the stored watermark after which a selection waits for a new one."""
@@ -83,8 +81,7 @@ class Selections(Matches):
         if not halting.has_room_for_more(cursor):
             return False
         first = max(selection.known_below, selection.again.next_for(selection.wanting()))
-        known = self.came_back.all(cursor.counts)
-        at = bisect_left(known, first)
+        known, at = self.came_back.from_on(cursor.counts, first)
         return at < len(known) and (watermarks or self._may_have(selection, known[at]))
 
     # ------------------------------------------------------------------------------------------------ offered
@@ -214,8 +211,8 @@ class Selections(Matches):
         if not self._is_hungry(selection):
             return 0
         wanting = selection.wanting()
-        known = self.came_back.all(cursor.counts)
-        at = passed = bisect_left(known, max(selection.known_below, again.begin(wanting)))
+        known, at = self.came_back.from_on(cursor.counts, max(selection.known_below, again.begin(wanting)))
+        passed = at
         while at < len(known) and not self._is_over:
             sequence = known[at]
             at += 1

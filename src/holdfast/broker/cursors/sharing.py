@@ -13,10 +13,10 @@ from typing import Final, Generic, TypeVar
 
 from holdfast.broker.cursors import halting
 from holdfast.broker.cursors.delivery_counts import DeliveryCounts
-from holdfast.broker.cursors.entry_consumer import BESIDE_BYTES, Acquired, EntryConsumer, EntrySelector
+from holdfast.broker.cursors.entry_consumer import BESIDE_BYTES, EntryConsumer, EntrySelector
 from holdfast.broker.cursors.holdings import Holdings
 from holdfast.broker.cursors.selection import FreeEntries, Group
-from holdfast.broker.cursors.to_show import MARKS_MAX, Credit, take_alike
+from holdfast.broker.cursors.to_show import MARKS_MAX, take_alike, with_their_credit
 from holdfast.broker.cursors.waiting_for_others import WaitingForOthers
 from holdfast.broker.entries import packed
 from holdfast.broker.entries.read_ahead import READ_BYTES, READ_COUNT
@@ -259,30 +259,12 @@ class Sharing(ABC, Generic[GroupT]):
         if take_alike(self._cursor):
             self._cursor.mark_shown([sequence for sequence, _ in islice(found, group.wanted())])
             return
-        credit, marked = Credit(group.consumers), list[int]()
-        for sequence, value in islice(found, 2 * MARKS_MAX):
-            consumer = self._choose(credit.consumers, sequence, value)
-            if consumer is not None:
-                credit.assign(consumer)
-                marked.append(sequence)
-        self._cursor.mark_shown(marked)
+        self._cursor.mark_shown(with_their_credit(group.consumers, islice(found, 2 * MARKS_MAX), self._choose))
 
     def _hand(self, group: GroupT, consumer: EntryConsumer, sequence: int, value: bytes) -> None:
         assert self._free is not None
-        cursor = self._cursor
-        size = packed.size_of(value)
-        if cursor.prefetched:
-            cursor.queue.read_ahead.forget(cursor)  # it would be handed out from there again
-        failures = cursor.failures(sequence)
-        if cursor.is_exhausted(failures):
-            cursor.exhaust(sequence, size)
-            self._free.take(sequence)
-            return
-        self._free.take(sequence)
-        cursor.acquired[sequence] = Acquired(consumer, size)
-        consumer.count_held(size)
-        consumer.take(sequence, value, failures)
-        self._next_turn(group, consumer)
+        if self._free.hand(consumer, sequence, value):
+            self._next_turn(group, consumer)
 
     def _next_turn(self, group: GroupT, consumer: EntryConsumer) -> None:
         """These consumers were handed something, and have their next turn last."""

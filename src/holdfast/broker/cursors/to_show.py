@@ -4,7 +4,7 @@ counted, because those count as failed if the node is killed (docs/adr/0066).
 Rules of this file: nothing is handed out or changed here.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
 from holdfast.broker.cursors.delivery_counts import DeliveryCounts
@@ -71,3 +71,20 @@ class Credit:
         self.consumers.remove(consumer)
         if self._left[consumer]:
             self.consumers.append(consumer)
+
+
+def with_their_credit(
+    consumers: Iterable[EntryConsumer], entries: Iterable[tuple[int, bytes]],
+    choose: Callable[[list[EntryConsumer], int, bytes], EntryConsumer | None],
+) -> list[int]:  # fmt: skip
+    """Those of these entries that the consumers get with the credit that they have. `choose`: the one of some consumers
+    that is handed an entry."""
+    credit, found = Credit(consumers), list[int]()
+    for sequence, value in entries if credit.consumers else ():
+        consumer = choose(credit.consumers, sequence, value)
+        if consumer is not None:
+            credit.assign(consumer)
+            found.append(sequence)
+            if not credit.consumers:
+                break
+    return found
