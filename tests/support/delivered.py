@@ -3,9 +3,8 @@
 from dataclasses import replace
 
 from holdfast.amqp.message.message import Message
-from holdfast.amqp.wire.types import Symbol, Timestamp, Ulong
-
-SEQUENCE, ENQUEUED = Symbol("x-opt-sequence-number"), Symbol("x-opt-enqueued-time")
+from holdfast.amqp.wire.types import Timestamp, Ulong
+from holdfast.client.messages.payload import ENQUEUED, SEQUENCE
 
 
 def delivered(message: Message, sequence: int, enqueued_ms: int) -> bytes:

@@ -12,7 +12,7 @@ from uuid import UUID
 from holdfast.client import Header, Properties
 from holdfast.client.messages.message_json import PLAIN_TYPES, YEAR_10000_MS, exact_rest
 from holdfast.client.messages.payload import ENQUEUED, SEQUENCE, is_placed, way_of
-from holdfast.client.messages.reading import PlainDelivery, read_message, read_plain
+from holdfast.client.messages.reading import HeaderFields, PlainDelivery, fields_of, read_message, read_plain
 from holdfast.client.messages.typed_json import TypedBody, compact_json, json_text, map_text, typed_body
 from holdfast.errors import HoldfastError, RemoteProtocolError
 from holdfast.units import MIB
@@ -43,7 +43,7 @@ _SECTIONS: Final[dict[str, tuple[str, ...]]] = {
 """The columns of each of the first fields of a row, in their order."""
 _DATA: Final = ("data", None)
 _NO_HEADER: Final = Header()
-_NO_HEADER_FIELDS: Final = (False, 4, None, False, 0)
+_NO_HEADER_FIELDS: Final = fields_of(_NO_HEADER)
 _NO_HEADER_COLUMNS: Final = (None,) * len(_SECTIONS["header"])
 _NO_PROPERTIES_COLUMNS: Final = (None,) * len(_SECTIONS["properties"])
 _NO_REST: Final = (None,) * len(_SECTIONS["rest"])
@@ -264,54 +264,45 @@ def _plain_row(entry: Entry, plain: PlainDelivery) -> _Row | None:
     sequence, enqueued_ms, header, fields, properties, content = plain
     if not _is_told(fields, properties):
         return None
-    size = len(content) + len("data")
-    of_properties: tuple[Any, ...] = _NO_PROPERTIES_COLUMNS
-    if fields is not None:
-        of_properties = _fields(fields)
-        size += _bytes_of(of_properties)
-    flat, json, map_bytes = _map(properties)
-    flat_notes, json_notes, notes_bytes = _placed(sequence, enqueued_ms)
-    return _Row(
-        (entry.sequence, _microseconds(entry.enqueued_ms), content),
-        _DATA,
-        header or _NO_HEADER_FIELDS,
-        of_properties,
-        (json, json_notes),
-        _NO_REST,
-        flat,
-        flat_notes,
-        size + map_bytes + notes_bytes,
-    )
+    notes = _placed(sequence, enqueued_ms)
+    return _row(entry, content, _DATA, header or _NO_HEADER_FIELDS, fields, properties, notes, _NO_REST, len(_DATA[0]))
 
 
 def _general_row(entry: Entry, message: Any, body: TypedBody, header: Header | None) -> _Row:
     """Of any message; `header`: None if nothing is known of it."""
     kind, content, value = body
-    size = len(content) + len(kind) + _text_bytes(value)
-    of_header: tuple[Any, ...] = _NO_HEADER_COLUMNS
-    if header is not None:
-        of_header = (header.durable, header.priority, header.ttl, header.first_acquirer, header.delivery_count)
-    of_properties: tuple[Any, ...] = _NO_PROPERTIES_COLUMNS
-    if message.properties is not None:
-        of_properties = _fields(message.properties)
-        size += _bytes_of(of_properties)
-    flat, json, map_bytes = _map(message.application_properties)
-    notes = message.message_annotations
-    placed = notes is not None and is_placed(notes)
-    flat_notes, json_notes, notes_bytes = _placed(notes[SEQUENCE], notes[ENQUEUED]) if placed else _map(notes)
-    size += map_bytes + notes_bytes
+    size = len(kind) + _text_bytes(value)
+    of_header = _NO_HEADER_COLUMNS if header is None else fields_of(header)
+    fields, properties, annotations = message.properties, message.application_properties, message.message_annotations
+    placed = annotations is not None and is_placed(annotations)
+    notes = _placed(annotations[SEQUENCE], annotations[ENQUEUED]) if placed else _map(annotations)
     rest: tuple[Any, ...] = _NO_REST
     if header is not None and not (
-        (placed or notes is None)
+        (placed or annotations is None)
         and body.value is None
         and message.delivery_annotations is None
         and message.footer is None
-        and _is_told(message.properties, message.application_properties)
+        and _is_told(fields, properties)
     ):
         rest = _rest_columns(message, body)
         size += _bytes_of(rest)
+    return _row(entry, content, (kind, value), of_header, fields, properties, notes, rest, size)
+
+
+def _row(
+    entry: Entry, content: bytes, body: tuple[str, str | None], header: HeaderFields, fields: Properties | None,
+    properties: dict[Any, Any] | None, notes: tuple[_Flat, str | None, int], rest: tuple[Any, ...], size: int,
+) -> _Row:  # fmt: skip
+    """`notes`: the annotations, as `_map` has them. `size`: of `body` and `rest`, in bytes."""
+    of_properties: tuple[Any, ...] = _NO_PROPERTIES_COLUMNS
+    if fields is not None:
+        of_properties = _fields(fields)
+        size += _bytes_of(of_properties)
+    flat, json, map_bytes = _map(properties)
+    flat_notes, json_notes, notes_bytes = notes
+    size += len(content) + map_bytes + notes_bytes
     of_entry = (entry.sequence, _microseconds(entry.enqueued_ms), content)
-    return _Row(of_entry, (kind, value), of_header, of_properties, (json, json_notes), rest, flat, flat_notes, size)
+    return _Row(of_entry, body, header, of_properties, (json, json_notes), rest, flat, flat_notes, size)
 
 
 def _fields(fields: Properties) -> tuple[Any, ...]:

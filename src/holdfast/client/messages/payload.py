@@ -31,10 +31,10 @@ _DATA32: Final = b"\x00\x53\x75\xb0"
 _TEXT8: Final = b"\x00\x53\x77\xa1"
 _TEXT32: Final = b"\x00\x53\x77\xb1"
 _VALUE: Final = b"\x00\x53\x77"
-_MAP32: Final = b"\x00\x53\x72\xd1"
+ANNOTATIONS32: Final = b"\x00\x53\x72\xd1"
 SEQUENCE_KEY: Final = b"\xa3\x15x-opt-sequence-number\x80"
 ENQUEUED_KEY: Final = b"\xa3\x13x-opt-enqueued-time\x83"
-_FIRST_KEY_AT: Final = len(_MAP32) + 8  # size and count
+_FIRST_KEY_AT: Final = len(ANNOTATIONS32) + 8  # size and count
 _FIRST_VALUE_AT: Final = _FIRST_KEY_AT + len(SEQUENCE_KEY)
 _PAIR: Final = Struct(f">Q{len(ENQUEUED_KEY)}sq")
 _PAIR_END: Final = _FIRST_VALUE_AT + _PAIR.size
@@ -179,7 +179,7 @@ def placed(payload: bytes) -> tuple[int, int]:
     """
     at = payload[4] + 5 if payload[:4] == b"\x00\x53\x70\xc0" and len(payload) > 4 else 0
     if (
-        payload[at : at + 4] == _MAP32
+        payload[at : at + 4] == ANNOTATIONS32
         and payload[at + _FIRST_KEY_AT : at + _FIRST_VALUE_AT] == SEQUENCE_KEY
         and len(payload) >= at + _PAIR_END
     ):

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 from holdfast.amqp.message.message import Message
 from holdfast.amqp.wire.performatives import Header, Properties
 from holdfast.amqp.wire.types import Int, Long, Symbol, Timestamp, Uint, Ulong
-from holdfast.client.messages.payload import ENQUEUED, ENQUEUED_KEY, SEQUENCE, SEQUENCE_KEY
+from holdfast.client.messages.payload import ANNOTATIONS32, ENQUEUED, ENQUEUED_KEY, SEQUENCE, SEQUENCE_KEY
 from holdfast.errors import RemoteProtocolError
 
 HEADERS_MAX: Final = 256
@@ -20,7 +20,6 @@ HEADERS_MAX: Final = 256
 _PLACE: Final = Struct(f">II{len(SEQUENCE_KEY)}sQ{len(ENQUEUED_KEY)}sq")
 _PLACE_BYTES: Final = _PLACE.size - 4
 _DOUBLE: Final = Struct(">d")
-_PLACED_SECTION: Final = b"\x00\x53\x72\xd1"
 
 _TEXT: Final = frozenset((0x40, 0xA1, 0xB1))
 _SYMBOL: Final = frozenset((0x40, 0xA3, 0xB3))
@@ -102,7 +101,7 @@ def read_plain(payload: bytes) -> PlainDelivery | None:
     message: `read_message` reads those."""
     try:
         header, at = _header_fields(payload, 3) if payload[:3] == b"\x00\x53\x70" else (None, 0)
-        placed = _placed_at(payload, at + 4) if payload[at : at + 4] == _PLACED_SECTION else None
+        placed = _placed_at(payload, at + 4) if payload[at : at + 4] == ANNOTATIONS32 else None
         if placed is None:
             return None
         at += 4 + _PLACE.size
@@ -165,6 +164,11 @@ def _data(payload: bytes, at: int, size: int) -> tuple[bytes, int]:
     return payload[start:end], end
 
 
+def fields_of(header: Header) -> HeaderFields:
+    """The fields of the section, in their order."""
+    return header.durable, header.priority, header.ttl, header.first_acquirer, header.delivery_count
+
+
 def _header_fields(payload: bytes, at: int) -> tuple[HeaderFields, int]:
     if payload[at] != 0xC0:
         raise _Unusual
@@ -175,7 +179,7 @@ def _header_fields(payload: bytes, at: int) -> tuple[HeaderFields, int]:
         header = Message.decode(b"\x00\x53\x70" + key).header
         if header is None:
             raise _Unusual
-        fields = (header.durable, header.priority, header.ttl, header.first_acquirer, header.delivery_count)
+        fields = fields_of(header)
         if len(_headers) < HEADERS_MAX:
             _headers[key] = fields
     return fields, end
