@@ -10,7 +10,7 @@ from holdfast.broker.cursors import exclusions
 from holdfast.broker.cursors.exclusions import Exclusions
 from holdfast.settings.limits import Limits
 from holdfast.settings.queues import QueueConfig
-from support.one_node import world
+from support.one_node import send, world
 from support.rig import Client, Rig
 from support.selecting import consume
 
@@ -32,14 +32,6 @@ class Asked:
             return choose(*arguments)
 
         patch.setattr(Exclusions, "choose", counting)
-
-
-def send(rig: Rig, client: Client, *texts: str) -> None:
-    link = client.sender("work")
-    rig.settle()
-    for text in texts:
-        client.send(link, text)
-    rig.settle()
 
 
 def conditions(client: Client) -> list[str]:

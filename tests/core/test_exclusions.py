@@ -17,7 +17,7 @@ from holdfast.settings.limits import Limits
 from holdfast.settings.queues import QueueConfig
 from holdfast.units import MIB
 from support.memory import check_accounts
-from support.one_node import fill, world
+from support.one_node import fill, send, world
 from support.rig import Client, Rig
 
 NOT_HERE = Modified(undeliverable_here=True)
@@ -268,14 +268,6 @@ def test_what_was_given_back_is_counted_and_where_it_is_too_much_nothing_new_is_
 
 
 # ------------------------------------------------------------------------------------------------ larger than it takes
-
-
-def send(rig: Rig, client: Client, *texts: str) -> None:
-    link = client.sender("work")
-    rig.settle()
-    for text in texts:
-        client.send(link, text)
-    rig.settle()
 
 
 @pytest.mark.parametrize("settle_mode", [0, 1])

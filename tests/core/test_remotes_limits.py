@@ -18,6 +18,18 @@ from support.plain_party import bodies, payload
 from support.remotes import CHANGE_S, few, leaving, only, settling
 
 
+class Idle:
+    """A link with nothing to send, which notes how often it is asked."""
+
+    def __init__(self, looks: list[object]) -> None:
+        self._looks = looks
+
+    @property
+    def wants(self) -> bool:
+        self._looks.append(self)
+        return False
+
+
 def test_a_link_that_is_to_leave_goes_on_when_a_session_comes_late(monkeypatch: pytest.MonkeyPatch) -> None:
     """It waits for an answer before it leaves, and then nobody waits for its slot any more."""
     rig, node, client, broker = few(
@@ -60,15 +72,6 @@ def test_links_that_ask_often_put_off_no_turn() -> None:
 
 def test_each_link_that_waits_is_looked_at_once_where_many_slots_come() -> None:
     looks: list[object] = []
-
-    class Idle:
-        """A link with nothing to send."""
-
-        @property
-        def wants(self) -> bool:
-            looks.append(self)
-            return False
-
     links: dict[object, object] = {}
     settings = SimpleNamespace(handle_max=0xFFFF)
     session = SimpleNamespace(
@@ -77,7 +80,7 @@ def test_each_link_that_waits_is_looked_at_once_where_many_slots_come() -> None:
     peer: Any = SimpleNamespace(amqp=SimpleNamespace(sessions=[session], usable=True, session_count=1, channels=1))
     clock: Any = SimpleNamespace(now=0.0)
     slots = LinkSlots(clock, lambda link, peer, session: links.update({link: None}))
-    waiting: Any = dict.fromkeys(Idle() for _ in range(1_000))
+    waiting: Any = dict.fromkeys(Idle(looks) for _ in range(1_000))
     slots.waiting.update(waiting)
     slots.begin(peer)
     slots.give()
@@ -116,21 +119,12 @@ def test_no_further_link_is_tried_before_the_remote_has_answered_all_that_it_tak
 
 def test_a_link_that_asks_where_there_is_no_slot_costs_no_look_at_all_that_wait() -> None:
     looks: list[object] = []
-
-    class Idle:
-        """A link with nothing to send."""
-
-        @property
-        def wants(self) -> bool:
-            looks.append(self)
-            return False
-
     peer: Any = SimpleNamespace(amqp=SimpleNamespace(sessions=[], usable=True, session_count=1, channels=1))
     clock: Any = SimpleNamespace(now=0.0)
     slots = LinkSlots(clock, lambda link, peer, session: None)
     slots.peer = peer
     for _ in range(100):
-        link: Any = Idle()
+        link: Any = Idle(looks)
         slots.ask(link)
     assert len(slots.waiting) == 100 and len(looks) <= 100
 

@@ -10,13 +10,19 @@ from support.remotes import CHANGE_S, few, leaving, only, settling
 from support.rig import Node, Rig
 
 
-def test_settled_messages_that_wait_for_room_keep_their_link() -> None:
+def one_full() -> tuple[Rig, Node]:
+    """A remote has a settled message for one queue, and two for another that is full; it takes one link at a time."""
     remote, broker = settling("full", "free")
     rig, node, client, _ = few(1, 1, remote, broker, queues=(QueueConfig(name="full", messages_max=2),))
     fill(rig, client, 2, "full")
     broker.offers["full"].extend(map(payload, "34"))
     broker.offers["free"].append(payload("1"))
     rig.plain["mq"].connection.offer()
+    return rig, node
+
+
+def test_settled_messages_that_wait_for_room_keep_their_link() -> None:
+    rig, node = one_full()
     rig.run(4 * CHANGE_S)
     done(rig.client(node), "PURGE", "queue", "full")
     rig.run(2 * CHANGE_S)
@@ -24,12 +30,7 @@ def test_settled_messages_that_wait_for_room_keep_their_link() -> None:
 
 
 def test_settled_messages_that_find_room_while_their_link_is_to_leave_are_stored_then() -> None:
-    remote, broker = settling("full", "free")
-    rig, node, client, _ = few(1, 1, remote, broker, queues=(QueueConfig(name="full", messages_max=2),))
-    fill(rig, client, 2, "full")
-    broker.offers["full"].extend(map(payload, "34"))
-    broker.offers["free"].append(payload("1"))
-    rig.plain["mq"].connection.offer()
+    rig, node = one_full()
     while not leaving(node):
         rig.run(LOOK_S / 4)
     done(rig.client(node), "PURGE", "queue", "full")

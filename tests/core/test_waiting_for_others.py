@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.amqp.connection import Receiver
 from holdfast.amqp.wire.performatives import Header, Modified, Properties, Released
 from holdfast.amqp.wire.types import Described, Symbol
 from holdfast.broker.cursors import halting, looking, matches
@@ -37,6 +38,17 @@ def put(rig: Rig, node: Node, bodies: range, size: int, ttl: int | None = None, 
         header = Header(durable=True, ttl=ttl)
         client.send(link, f"{number}".ljust(size), properties=Properties(subject=subject), header=header)
     rig.settle()
+
+
+def drain_late(rig: Rig, node: Node, link: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The link drains while the turn's share is used up, and is not told that there is nothing."""
+    assert node.core is not None
+    with monkeypatch.context() as patch:
+        patch.setattr(type(node.core.work), "is_used_up", True)
+        link.grant(5, drain=True)
+        for _ in range(5):
+            rig.move()
+        assert link.credit == 5
 
 
 @pytest.mark.parametrize("sorts", [False, True])
@@ -261,13 +273,7 @@ def test_a_drain_waits_for_what_was_left_to_others_since_the_link_had_nothing_to
     rig.settle()
     assert not taking.credit
     put(rig, node, range(1), LARGE)
-    with monkeypatch.context() as patch:
-        assert node.core is not None
-        patch.setattr(type(node.core.work), "is_used_up", True)
-        taking.grant(5, drain=True)
-        for _ in range(5):
-            rig.move()
-        assert taking.credit == 5
+    drain_late(rig, node, taking, monkeypatch)
     rig.run(1)
     assert numbers(large) == [0] and not taking.credit
 
@@ -303,13 +309,7 @@ def test_a_drain_waits_for_what_was_forgotten_past_the_bound(sorts: bool, monkey
     taking.grant(1)
     rig.settle()
     assert numbers(large) == [0]
-    with monkeypatch.context() as patch:
-        assert node.core is not None
-        patch.setattr(type(node.core.work), "is_used_up", True)
-        taking.grant(5, drain=True)
-        for _ in range(5):
-            rig.move()
-        assert taking.credit == 5
+    drain_late(rig, node, taking, monkeypatch)
     rig.run(1)
     assert numbers(large) == [0, 1] and not taking.credit
 

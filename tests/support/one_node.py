@@ -16,10 +16,14 @@ def world(*queues: QueueConfig, **fields: Any) -> tuple[Rig, Node, Client]:
 
 
 def fill(rig: Rig, client: Client, count: int, address: str = "work", first: int = 1) -> None:
+    send(rig, client, *map(str, range(first, first + count)), address=address)
+
+
+def send(rig: Rig, client: Client, *texts: str, address: str = "work") -> None:
     link = client.sender(address)
     rig.settle()
-    for number in range(first, first + count):
-        client.send(link, str(number))
+    for text in texts:
+        client.send(link, text)
     rig.settle()
 
 
