@@ -245,6 +245,25 @@ def test_what_the_one_with_credit_cannot_have_was_not_shown(options: dict[str, A
 
 
 @KINDS
+@pytest.mark.parametrize("beside", [None, "FALSE"], ids=["alone", "beside another"])
+@pytest.mark.parametrize("credit", [1, 10])
+def test_what_no_consumer_can_have_was_not_shown(
+    options: dict[str, Any], sorts: bool, beside: str | None, credit: int
+) -> None:
+    """It is too large for the only one, whose link it ends, and so may be what lies behind it."""
+    rig, node, client = limited(1, priorities=sorts)
+    put(rig, client, *(f"{number}".ljust(1_000) for number in range(4)), "small")
+    if beside is not None:
+        consumer(rig, node, **selecting(beside))
+    small = consumer(rig, node, credit=credit, max_message_size=600, **options)
+    assert not small.deliveries and small.detached
+    kill(rig, node)
+    taker = consumer(rig, node, credit=10, **options)
+    assert [body.strip() for body in taker.bodies()] == ["0", "1", "2", "3", "small"] and not any(counts(taker))
+    assert dead(rig, node) == []
+
+
+@KINDS
 @pytest.mark.parametrize("leaves", [False, True])
 def test_what_was_left_to_another_is_marked_together_as_it_gets_credit(
     options: dict[str, Any], sorts: bool, leaves: bool

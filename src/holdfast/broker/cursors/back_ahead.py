@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from holdfast.broker.cursors import halting
 from holdfast.broker.cursors.came_back import PASSED_PER_ENTRY
-from holdfast.broker.cursors.entry_consumer import EntryConsumer
+from holdfast.broker.cursors.entry_consumer import EntryConsumer, refuses
 from holdfast.broker.cursors.exclusions import LOOKS_PER_ENTRY
 from holdfast.broker.cursors.holdings import Holdings
 from holdfast.broker.cursors.matches import Matches
@@ -61,7 +61,7 @@ def offer(cursor: Holdings, selections: object, limit: int, bytes_max: int) -> t
                 if found is None:
                     passed += 1
                     again.leave_to_others(sequence, wanting)
-                elif not cursor.may_be_shown(sequence):
+                elif not (cursor.may_be_shown(sequence) or refuses(found, sequence, value)):
                     _ask_to_show(cursor, wanting, free, known[at - 1 : at - 1 + MARKS_MAX])
                     return given, passed
                 else:

@@ -12,7 +12,7 @@ from itertools import takewhile
 from typing import Any, Final
 
 from holdfast.broker.cursors import back_ahead, halting
-from holdfast.broker.cursors.entry_consumer import Acquired, EntryConsumer, EntrySelector
+from holdfast.broker.cursors.entry_consumer import Acquired, EntryConsumer, EntrySelector, refuses
 from holdfast.broker.cursors.exclusions import LOOKS_MAX, LOOKS_PER_ENTRY
 from holdfast.broker.cursors.holdings import Holdings
 from holdfast.broker.cursors.owner import Owner
@@ -346,7 +346,7 @@ class Cursor(Holdings):
                     break
                 aside[sequence] = delivery_bytes
                 continue
-            if self.is_counted and not self.may_be_shown(sequence):
+            if self.is_counted and not (self.may_be_shown(sequence) or refuses(found, sequence, value)):
                 self._ask_to_show(consumers, found, item, left)
                 break
             consumer = found
@@ -381,6 +381,8 @@ class Cursor(Holdings):
                 if sequence != item[0]:
                     chosen, _, _ = self._choose(credit.consumers, sequence, value, size)
                 if chosen is not None:
+                    if refuses(chosen, sequence, value):
+                        break
                     credit.assign(chosen)
                     marked.append(sequence)
                 if not credit.consumers or len(waiting) >= min(left, MARKS_MAX) or self.looks >= LOOKS_MAX:
@@ -561,8 +563,8 @@ class Cursor(Holdings):
 
     @property
     def takes_differ(self) -> bool:
-        """Whether deliveries are counted and a consumer cannot have all that another one can have, or entries that
-        count as never shown wait for some."""
+        """Whether deliveries are counted and a consumer cannot have every entry, or entries that count as never shown
+        wait for one."""
         return self.is_counted and not (take_alike(self) and not has_unshown_aside(self))
 
     def _were_wanted(self, count: int, consumer: EntryConsumer) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from sys import maxsize
 from typing import Final, NamedTuple, Protocol
 
+from holdfast.broker.entries import packed
 from holdfast.broker.subjects import Pattern
 
 UNLIMITED: Final = maxsize
@@ -59,6 +60,16 @@ class EntryConsumer(Protocol):
         """Accepts entries that were never shown, as `take` would, from the first on; returns how many. It stops before
         the first entry that is not plain, and does not call the cursor.
         """
+
+
+def refuses(consumer: EntryConsumer, sequence: int, value: bytes) -> bool:
+    """Whether the entry is larger than the consumer accepts: then `take` delivers nothing, and its link ends."""
+    limit = consumer.bytes_max
+    return (
+        limit != UNLIMITED
+        and packed.size_of(value) + BESIDE_BYTES > limit
+        and consumer.delivery_bytes(sequence, value) > limit
+    )
 
 
 class EntrySelector(Protocol):

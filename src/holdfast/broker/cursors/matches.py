@@ -187,7 +187,7 @@ class Matches(Sharing[Selection]):
             value = self._free.value(sequence)
             asked = selection.not_yet_asked(wanting, sequence)
             consumer = None if value is None else self._choose(asked, sequence, value)
-            if consumer is not None and not self._may_have(selection, sequence):
+            if value is not None and consumer is not None and not self._may_hand(selection, consumer, sequence, value):
                 break
             self._pay(1, 0 if value is None else len(value))
             if value is None:

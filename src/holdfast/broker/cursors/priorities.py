@@ -259,7 +259,7 @@ class Priorities(Looking):
                 continue
             asked = level.not_yet_asked(wanting, sequence)
             consumer = self._choose(asked, sequence, value)
-            if consumer is not None and not self._may_have(group, sequence):
+            if consumer is not None and not self._may_hand(group, consumer, sequence, value):
                 return 0
             self._pay(1, len(value))
             if consumer is None:

@@ -228,7 +228,7 @@ class Selections(Matches):
                 consumer = self._choose(wanting, sequence, value)
                 if consumer is None:
                     again.leave_to_others(sequence, wanting)
-                elif not self._may_have(selection, sequence):
+                elif not self._may_hand_new(selection, consumer, sequence, value):
                     self._marking.add(selection)
                     if not self._is_requested(selection, sequence):
                         following = self._matching(selection, known[at : at - 1 + MARKS_MAX])
@@ -240,6 +240,12 @@ class Selections(Matches):
                     return 1
             again.was_asked(sequence)
         return 0
+
+    def _may_hand_new(self, selection: Selection, consumer: EntryConsumer, sequence: int, value: bytes) -> bool:
+        """As `_may_hand`, of an entry that is no hit: what waits is delivered before the consumer's link is ended."""
+        if selection.hits:
+            return self._may_have(selection, sequence)
+        return self._may_hand(selection, consumer, sequence, value)
 
     def _matching(self, selection: Selection, sequences: list[int]) -> Iterator[tuple[int, bytes]]:
         """Those of these entries that came back, are free and match, as far as the pump goes."""
@@ -388,10 +394,8 @@ class Selections(Matches):
         if not matching:
             return None
         for selection in matching:
-            if not self._may_have(selection, sequence):
-                continue
             consumer = self._choose(selection.wanting(), sequence, value)
-            if consumer is not None:
+            if consumer is not None and self._may_hand_new(selection, consumer, sequence, value):
                 for other in matching:
                     other.position = sequence + 1
                 self._hand(selection, consumer, sequence, value)

@@ -13,7 +13,7 @@ from typing import Final, Generic, TypeVar
 
 from holdfast.broker.cursors import halting
 from holdfast.broker.cursors.delivery_counts import DeliveryCounts
-from holdfast.broker.cursors.entry_consumer import BESIDE_BYTES, EntryConsumer, EntrySelector
+from holdfast.broker.cursors.entry_consumer import BESIDE_BYTES, EntryConsumer, EntrySelector, refuses
 from holdfast.broker.cursors.holdings import Holdings
 from holdfast.broker.cursors.selection import FreeEntries, Group
 from holdfast.broker.cursors.to_show import MARKS_MAX, take_alike, with_their_credit
@@ -175,6 +175,10 @@ class Sharing(ABC, Generic[GroupT]):
         """Whether everything is on disk that has to be before the entry is handed out."""
         return self._cursor.may_be_shown(sequence) if group.shows else self._cursor.may_be_moved(sequence)
 
+    def _may_hand(self, group: GroupT, consumer: EntryConsumer, sequence: int, value: bytes) -> bool:
+        """As `_may_have`, or nothing is delivered: the entry only ends the consumer's link."""
+        return self._may_have(group, sequence) or refuses(consumer, sequence, value)
+
     # ------------------------------------------------------------------------------------------------ offered
 
     @abstractmethod
@@ -321,11 +325,11 @@ class Sharing(ABC, Generic[GroupT]):
             if not (self._free.has(sequence, value) and self.was_forgotten(group, waiting, sequence, value)):
                 continue
             here = [consumer for consumer in asked if waiting.place_of(consumer) <= sequence] if is_asked else []
-            if here and not self._may_have(group, sequence):
+            consumer = self._choose(here, sequence, value)
+            if consumer is not None and not self._may_hand(group, consumer, sequence, value):
                 self._have_rescanned(waiting, asked, sequence + 1, is_known=is_known)
                 self._keep_for_mark(group, sequence, value)
                 return given
-            consumer = self._choose(here, sequence, value)
             if consumer is not None:
                 self._have_rescanned(waiting, asked, sequence + 1, is_known=is_known)
                 forgotten = waiting.forgotten_from

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from holdfast.broker.cursors.delivery_counts import DeliveryCounts
-from holdfast.broker.cursors.entry_consumer import EntryConsumer
+from holdfast.broker.cursors.entry_consumer import UNLIMITED, EntryConsumer
 from holdfast.broker.cursors.owner import Owner
 from holdfast.broker.entries.entry_log import EntryLog
 
@@ -67,10 +67,10 @@ class Shown:
 
     @property
     def smallest_limit(self) -> int | None:
-        """The largest delivery that all consumers accept; None if they all accept the same."""
+        """The largest delivery that all consumers accept; None if they accept any."""
         if not self._smallest:
-            limits = {consumer.bytes_max for consumer in self.consumers}
-            self._smallest = (min(limits) if len(limits) > 1 else None,)
+            limit = min([consumer.bytes_max for consumer in self.consumers], default=UNLIMITED)
+            self._smallest = (None if limit == UNLIMITED else limit,)
         return self._smallest[0]
 
     def consumers_differ(self) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
 from holdfast.broker.cursors.delivery_counts import DeliveryCounts
-from holdfast.broker.cursors.entry_consumer import BESIDE_BYTES, EntryConsumer
+from holdfast.broker.cursors.entry_consumer import BESIDE_BYTES, EntryConsumer, refuses
 from holdfast.broker.cursors.exclusions import Exclusions
 from holdfast.broker.entries import packed
 
@@ -28,7 +28,7 @@ class Shared(Protocol):
 
 
 def take_alike(cursor: Shared) -> bool:
-    """Whether each consumer can have every entry that another one can have."""
+    """Whether each consumer can have every entry."""
     return not cursor.exclusions.live and cursor.smallest_limit is None
 
 
@@ -77,12 +77,14 @@ def with_their_credit(
     consumers: Iterable[EntryConsumer], entries: Iterable[tuple[int, bytes]],
     choose: Callable[[list[EntryConsumer], int, bytes], EntryConsumer | None],
 ) -> list[int]:  # fmt: skip
-    """Those of these entries that the consumers get with the credit that they have. `choose`: the one of some consumers
-    that is handed an entry."""
+    """Those of these entries that the consumers get with the credit that they have, up to one that ends a link because
+    it is too large for it. `choose`: the one of some consumers that is handed an entry."""
     credit, found = Credit(consumers), list[int]()
     for sequence, value in entries if credit.consumers else ():
         consumer = choose(credit.consumers, sequence, value)
         if consumer is not None:
+            if refuses(consumer, sequence, value):
+                break
             credit.assign(consumer)
             found.append(sequence)
             if not credit.consumers:
