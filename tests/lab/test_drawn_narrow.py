@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.broker.cursors import cursor
 from holdfast.broker.cursors.exclusions import Exclusions
 from holdfast.settings.queues import QueueConfig
 from holdfast_lab.base.contents import EVERYTHING
@@ -19,6 +20,7 @@ from holdfast_lab.draws.drawn_narrow import (
     QUEUE,
     with_narrow,
 )
+from holdfast_lab.plan.faults import Fault
 from holdfast_lab.plan.networks import line
 from holdfast_lab.plan.plan import Plan, from_json
 from holdfast_lab.runs.run import execute
@@ -140,3 +142,21 @@ def test_no_more_is_set_aside_for_one_with_a_selector_than_the_bound(monkeypatch
     assert (result.metrics["narrow-3.dead"], result.metrics["narrow-3.ends"]) == (0, 0)
     monkeypatch.setattr(Exclusions, "has_room", lambda *_: True)
     assert "more is set aside than the bound" in execute(plan, 1).failure
+
+
+def test_no_large_message_that_nobody_could_have_is_dead_because_its_node_was_killed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plan = plan_of(wide=False)
+    sends, large, takes = plan.workloads
+    queue = replace(plan.topology.queues["fra"][0], deliveries_max=1)
+    plan = replace(
+        plan,
+        topology=replace(plan.topology, queues={"fra": (queue,)}),
+        workloads=(sends, large, {**takes, "fails": True, "alone": True}),
+        faults=tuple(Fault(kind="crash", at=at, node="fra", seconds=0.2) for at in (0.7, 1.1, 1.6)),
+    )
+    result = execute(plan, 1)
+    assert result.failure == "" and result.metrics["narrow-3.ends"] > 0
+    monkeypatch.setattr(cursor, "refuses", lambda *_: False)
+    assert "which is too large for all consumers" in execute(plan, 1).failure

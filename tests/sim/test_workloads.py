@@ -293,12 +293,20 @@ def test_a_refusal_of_a_queue_that_blocks_is_told() -> None:
 
 
 @pytest.mark.parametrize(
-    ("size", "wide", "match"), [(100, False, "which a consumer takes"), (2_000, True, "which another consumer takes")]
+    ("size", "failed", "options", "match"),
+    [
+        (100, False, {}, "which a consumer takes"),
+        (2_000, False, {"wide": True}, "which another consumer takes"),
+        (2_000, True, {"fails": True, "alone": True}, "which is too large for all consumers"),
+    ],
 )
-def test_a_dead_letter_that_somebody_takes_is_told(size: int, wide: bool, match: str) -> None:
+def test_a_dead_letter_that_should_be_none_is_told(
+    size: int, failed: bool, options: dict[str, Any], match: str
+) -> None:
     bed, key = SimBed(NODES, 1), b"000-00000001"
     offered(bed.history, key, "flights@lhr", size)
-    told(bed, lambda: Narrow(node="lhr", queue="flights", wide=wide)._judge_dead(bed, key), match)
+    narrow = Narrow(node="lhr", queue="flights", **options)
+    told(bed, lambda: narrow._judge_dead(bed, key, failed=failed), match)
 
 
 def test_a_delivery_that_is_too_large_is_told() -> None:

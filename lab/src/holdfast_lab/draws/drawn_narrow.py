@@ -32,8 +32,8 @@ def narrow(random: Random, node: str, plan: Plan) -> Scene:
     """Small and large messages for consumers that accept only the small ones; in most seeds no consumer accepts the
     large ones, in some one does, and in some of these it comes and goes. Most of those have selectors, it alone or all
     of them, or a queue that sorts, and a node keeps only one or three large ones apart. Where no link ends but by the
-    node's own choice, most queues have a `deliveries_max`; where links end, some do, and what becomes a dead letter
-    there is not judged."""
+    node's own choice, most queues have a `deliveries_max`; where links end, some do, and of what becomes a dead letter
+    there only large ones that nobody accepts are judged."""
     places = [name for name in plan.topology.nodes if _has_a_place(plan, name)]
     calm = [name for name in places if _is_calm(plan, name)] if random.random() < 0.8 else []
     if not places:
@@ -81,7 +81,7 @@ def narrow(random: Random, node: str, plan: Plan) -> Scene:
         takes["messages"] = sum(told["messages"] for told in sends)
         others[0] |= {"credit": 1, "think_s": 0.2}
     if most is None and random.random() < 0.5:  # then whatever ends a link or the node counts
-        most, takes["fails"] = random.choice((1, DELIVERIES_MAX)), True
+        most, takes["fails"], takes["alone"] = random.choice((1, DELIVERIES_MAX)), True, not others
     queue = QueueConfig(name=QUEUE, order="none", deliveries_max=most, priorities=sorts)
     return Scene([*sends, takes, *others], faults, [(node, queue)], knobs=knobs)
 

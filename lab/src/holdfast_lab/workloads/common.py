@@ -35,6 +35,8 @@ MANAGE_LIMIT_S: Final = 10.0
 BREAKS: Final = (LinkError, ConnectionFailed, ConnectionEnded, ProducerConflict)
 """What ends a link or a connection under a program, which then makes another."""
 
+DELIVERIES: Final = "x-opt-dead-letter-deliveries"
+
 NOT_LOOKED_AT: Final = (conditions.RESOURCE_LIMIT_EXCEEDED, conditions.DETACH_FORCED)
 """With which a message is rejected before anybody looks where it goes: there is no place for it, or its node, or the
 one that it is for, is drained."""
@@ -86,6 +88,12 @@ def key_of(history: History, payload: bytes, message: Message, place: str) -> by
 def key_shown(history: History, delivery: Delivery, place: str) -> bytes | None:
     """As `key_of`, of the client's."""
     return key_of(history, delivery.payload, delivery.message, place)
+
+
+def failed_deliveries(delivery: Delivery) -> int | None:
+    """How many deliveries of a dead letter have failed, where it is one because of that."""
+    told = (delivery.message.message_annotations or {}).get(DELIVERIES)
+    return None if told is None else int(told)
 
 
 def own_key_of(history: History, producer: int, payload: bytes, message: Message, place: str) -> bytes:

@@ -22,7 +22,16 @@ from holdfast.names import DEAD_LETTERS
 from holdfast_lab.base.client_history import Violation
 from holdfast_lab.workloads.bare import Bare, Broken, Refused, connected
 from holdfast_lab.workloads.bed import Bed
-from holdfast_lab.workloads.common import BREAKS, RETRY_S, ended, is_marked, key_of, key_shown, place_of
+from holdfast_lab.workloads.common import (
+    BREAKS,
+    RETRY_S,
+    ended,
+    failed_deliveries,
+    is_marked,
+    key_of,
+    key_shown,
+    place_of,
+)  # fmt: skip
 
 PAUSE_S: Final = 0.3
 """Between the end of a link and the next attach."""
@@ -37,7 +46,8 @@ class Narrow:
     selects everything; empty for none.
 
     `messages`: how many are sent there in all. `wide`: another workload, whose link nothing ends, takes the large ones.
-    `fails`: the queue has a `deliveries_max`, and links or the node end, so that any message may be a dead letter.
+    `fails`: the queue has a `deliveries_max`, and links or the node end, so that any message may be a dead letter; but
+    no large one may because its deliveries failed, if these consumers are `alone`: then nobody was shown it.
     """
 
     kind: ClassVar[str] = "narrow"
@@ -52,6 +62,7 @@ class Narrow:
     wide: bool = False
     selector: str = ""
     fails: bool = False
+    alone: bool = False
     name: str = "narrow"
     taken: int = field(default=0, init=False)
     ends: int = field(default=0, init=False)
@@ -152,13 +163,16 @@ class Narrow:
                 for delivery in found:
                     key = key_shown(bed.history, delivery, f"{DEAD_LETTERS} at {self.node}")
                     if key is not None and bed.history.offered.get(key) == address:
-                        self._judge_dead(bed, key)
+                        self._judge_dead(bed, key, failed=failed_deliveries(delivery) is not None)
         except BREAKS:
             pass
         await ended(receiver)
 
-    def _judge_dead(self, bed: Bed, key: bytes) -> None:
+    def _judge_dead(self, bed: Bed, key: bytes, *, failed: bool) -> None:
+        """`failed`: because its deliveries failed."""
         large = len(bed.history.sent[key].bare) > self.bytes_max
+        if failed and large and self.alone and not bed.history.disks_changed[self.node]:
+            raise Violation(f"deliveries of {key.decode()} at {self.node} failed, which is too large for all consumers")
         judged = not (self.fails or bed.history.disks_changed[self.node])
         if judged and (self.wide or not large):
             what = "a consumer takes" if not large else "another consumer takes"

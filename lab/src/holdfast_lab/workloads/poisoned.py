@@ -15,9 +15,8 @@ from holdfast.client import Connection, Delivery
 from holdfast.names import DEAD_LETTERS
 from holdfast_lab.base.client_history import Violation
 from holdfast_lab.workloads.bed import Bed
-from holdfast_lab.workloads.common import BREAKS, RETRY_S, attached, ended, key_shown, marked
+from holdfast_lab.workloads.common import BREAKS, RETRY_S, attached, ended, failed_deliveries, key_shown, marked
 
-DELIVERIES: Final = "x-opt-dead-letter-deliveries"
 LOOK_S: Final = 2.0
 """How long a look at the dead letters lasts in which nothing comes."""
 
@@ -125,10 +124,10 @@ class Poisoned:
             while found := await receiver.batch(count_max=100, timeout_s=LOOK_S):
                 for delivery in found:
                     key = key_shown(bed.history, delivery, f"{DEAD_LETTERS} at {self.node}")
-                    told = (delivery.message.message_annotations or {}).get(DELIVERIES)
+                    told = failed_deliveries(delivery)
                     if key is not None and told is not None:
-                        self.dead[key] = int(told)
-                        self._check_mark(key, delivery, int(told))
+                        self.dead[key] = told
+                        self._check_mark(key, delivery, told)
         except BREAKS:
             pass
         await ended(receiver)
