@@ -40,7 +40,8 @@ def test_text_of(value: object, text: str | None) -> None:
 
 def test_each_column_is_in_one_section_or_made_on_its_own() -> None:
     of_sections = [name for names in rows._SECTIONS.values() for name in names]
-    assert sorted((*of_sections, "address", "node", "application_properties", "annotations")) == sorted(FIELDS)
+    own = "address", "node", "application_properties", "annotations", "annotations_json"
+    assert sorted((*of_sections, *own)) == sorted(FIELDS)
 
 
 def test_a_batch_holds_every_column() -> None:

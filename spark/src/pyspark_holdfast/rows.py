@@ -5,7 +5,7 @@ only the first batch of a task, so every batch is built from the one schema. Tim
 1970, UTC.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from uuid import UUID
 
@@ -37,7 +37,7 @@ _SECTIONS: Final[dict[str, tuple[str, ...]]] = {
         "message_id", "user_id", "to", "subject", "reply_to", "correlation_id", "content_type", "content_encoding",
         "absolute_expiry_time", "created", "group_id", "group_sequence", "reply_to_group_id",
     ),
-    "maps": ("application_properties_json", "annotations_json"),
+    "maps": ("application_properties_json",),
     "rest": ("delivery_annotations_json", "footer_json", "origin", "number", "path", "amqp"),
 }  # fmt: skip
 """The columns of each of the first fields of a row, in their order."""
@@ -47,9 +47,10 @@ _NO_HEADER_FIELDS: Final = fields_of(_NO_HEADER)
 _NO_HEADER_COLUMNS: Final = (None,) * len(_SECTIONS["header"])
 _NO_PROPERTIES_COLUMNS: Final = (None,) * len(_SECTIONS["properties"])
 _NO_REST: Final = (None,) * len(_SECTIONS["rest"])
-_PLACED: Final = '{"x-opt-sequence-number":%s,"x-opt-enqueued-time":{"amqp:timestamp":%s}}'
+_PLACED: Final = '{"x-opt-sequence-number":', ',"x-opt-enqueued-time":{"amqp:timestamp":', "}}"
+"""The JSON of the two annotations that a node writes: what stands around their numbers."""
 _PLACED_KEYS: Final = [str(SEQUENCE), str(ENQUEUED)]
-_PLACED_BYTES: Final = sum(map(len, _PLACED_KEYS)) + len(_PLACED % ("", ""))
+_PLACED_BYTES: Final = sum(map(len, (*_PLACED_KEYS, *_PLACED)))
 
 
 class DeadLetters(Protocol):
@@ -119,11 +120,15 @@ def record_batch(address: str, entries: Iterable[Entry], node: str | None = None
 _Flat = tuple[list[str], list[str | None]]
 """A map of texts, as its keys and its values."""
 _NO_TEXTS: Final[_Flat] = ([], [])
+_Notes = tuple[int, int] | tuple[_Flat, str | None]
+"""The annotations of a message: sequence and enqueued time where they are the two that a node writes, else the two
+columns."""
 
 
 class _Row(NamedTuple):
     """A row by sections: one in which all rows of a batch are the same, or have nothing, is converted once. The first
-    fields are those of _SECTIONS; then come the two columns of maps, and the bytes of all that has no fixed width."""
+    fields are those of _SECTIONS; then come the map of application properties, the columns of annotations, and the
+    bytes of all that has no fixed width."""
 
     entry: tuple[Any, ...]
     body: tuple[Any, ...]
@@ -132,7 +137,7 @@ class _Row(NamedTuple):
     maps: tuple[Any, ...]
     rest: tuple[Any, ...]
     application_properties: _Flat
-    annotations: _Flat
+    annotations: _Notes
     size: int
 
 
@@ -197,8 +202,10 @@ class _Gathered:
                 columns = zip(*rows, strict=True) if rows else ((),) * len(names)
                 for name, values in zip(names, columns, strict=True):
                     arrays[name] = self._array(name, values, schema.field(name).type)
-        for name in ("application_properties", "annotations"):
-            arrays[name] = self._maps(name, by_section.get(name, ()))
+        arrays["application_properties"] = self._maps(
+            "application_properties", by_section.get("application_properties", ())
+        )
+        arrays["annotations"], arrays["annotations_json"] = self._annotations(by_section.get("annotations", ()))
         return pa.RecordBatch.from_arrays([arrays[name] for name in schema.names], schema=schema)
 
     def _repeated(self, value: Any, kind: Any) -> Any:
@@ -218,10 +225,23 @@ class _Gathered:
             )
         return array
 
-    def _maps(self, name: str, texts: Iterable[_Flat]) -> Any:
+    def _annotations(self, notes: Sequence[_Notes]) -> tuple[Any, Any]:
+        """The columns of annotations: the map, and its JSON."""
+        import pyarrow as pa
+
+        if notes and all(type(first) is int for first, _ in notes):
+            return _placed_columns(notes)
+        told = [_texts_of(*each) if type(each[0]) is int else each for each in notes]
+        flats, jsons = zip(*told, strict=True) if told else ((), ())
+        return self._maps("annotations", flats), self._array("annotations_json", jsons, pa.string())
+
+    def _maps(self, name: str, texts: Sequence[_Flat]) -> Any:
         """A column of maps, from flat keys and values: four times faster than from pairs."""
         import pyarrow as pa
 
+        if texts.count(_NO_TEXTS) == len(texts):
+            nothing = pa.array([], pa.string())
+            return pa.MapArray.from_arrays(pa.repeat(pa.scalar(0, pa.int32()), len(texts) + 1), nothing, nothing)
         keys: list[str] = []
         values: list[str | None] = []
         offsets = [0]
@@ -264,8 +284,9 @@ def _plain_row(entry: Entry, plain: PlainDelivery) -> _Row | None:
     sequence, enqueued_ms, header, fields, properties, content = plain
     if not _is_told(fields, properties):
         return None
-    notes = _placed(sequence, enqueued_ms)
-    return _row(entry, content, _DATA, header or _NO_HEADER_FIELDS, fields, properties, notes, _NO_REST, len(_DATA[0]))
+    size = len(_DATA[0]) + _placed_bytes(sequence, enqueued_ms)
+    notes = sequence, enqueued_ms
+    return _row(entry, content, _DATA, header or _NO_HEADER_FIELDS, fields, properties, notes, _NO_REST, size)
 
 
 def _general_row(entry: Entry, message: Any, body: TypedBody, header: Header | None) -> _Row:
@@ -275,7 +296,14 @@ def _general_row(entry: Entry, message: Any, body: TypedBody, header: Header | N
     of_header = _NO_HEADER_COLUMNS if header is None else fields_of(header)
     fields, properties, annotations = message.properties, message.application_properties, message.message_annotations
     placed = annotations is not None and is_placed(annotations)
-    notes = _placed(annotations[SEQUENCE], annotations[ENQUEUED]) if placed else _map(annotations)
+    notes: _Notes
+    if placed:
+        notes = int(annotations[SEQUENCE]), int(annotations[ENQUEUED])
+        size += _placed_bytes(*notes)
+    else:
+        flat, json, map_bytes = _map(annotations)
+        notes = flat, json
+        size += map_bytes
     rest: tuple[Any, ...] = _NO_REST
     if header is not None and not (
         (placed or annotations is None)
@@ -291,18 +319,16 @@ def _general_row(entry: Entry, message: Any, body: TypedBody, header: Header | N
 
 def _row(
     entry: Entry, content: bytes, body: tuple[str, str | None], header: HeaderFields, fields: Properties | None,
-    properties: dict[Any, Any] | None, notes: tuple[_Flat, str | None, int], rest: tuple[Any, ...], size: int,
+    properties: dict[Any, Any] | None, notes: _Notes, rest: tuple[Any, ...], size: int,
 ) -> _Row:  # fmt: skip
-    """`notes`: the annotations, as `_map` has them. `size`: of `body` and `rest`, in bytes."""
+    """`size`: of `body`, `notes` and `rest`, in bytes."""
     of_properties: tuple[Any, ...] = _NO_PROPERTIES_COLUMNS
     if fields is not None:
         of_properties = _fields(fields)
         size += _bytes_of(of_properties)
     flat, json, map_bytes = _map(properties)
-    flat_notes, json_notes, notes_bytes = notes
-    size += len(content) + map_bytes + notes_bytes
     of_entry = (entry.sequence, _microseconds(entry.enqueued_ms), content)
-    return _Row(of_entry, body, header, of_properties, (json, json_notes), rest, flat, flat_notes, size)
+    return _Row(of_entry, body, header, of_properties, (json,), rest, flat, notes, size + len(content) + map_bytes)
 
 
 def _fields(fields: Properties) -> tuple[Any, ...]:
@@ -324,10 +350,34 @@ def _fields(fields: Properties) -> tuple[Any, ...]:
     )
 
 
-def _placed(sequence: int, enqueued_ms: int) -> tuple[_Flat, str | None, int]:
-    """As `_map`, of the two annotations that a node writes."""
-    texts = int.__repr__(sequence), int.__repr__(enqueued_ms)
-    return (_PLACED_KEYS, [*texts]), _PLACED % texts, _PLACED_BYTES + 2 * (len(texts[0]) + len(texts[1]))
+def _placed_bytes(sequence: int, enqueued_ms: int) -> int:
+    """What the columns of annotations have of the two that a node writes."""
+    return _PLACED_BYTES + 2 * (len(int.__repr__(sequence)) + len(int.__repr__(enqueued_ms)))
+
+
+def _texts_of(sequence: int, enqueued_ms: int) -> tuple[_Flat, str]:
+    """These columns of one row."""
+    texts: list[str | None] = [int.__repr__(sequence), int.__repr__(enqueued_ms)]
+    before, between, behind = _PLACED
+    return (_PLACED_KEYS, texts), f"{before}{texts[0]}{between}{texts[1]}{behind}"
+
+
+def _placed_columns(notes: Sequence[Any]) -> tuple[Any, Any]:
+    """These columns of many rows, in a tenth of the time."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    count = len(notes)
+    numbers, times = zip(*notes, strict=True)
+    sequences = pc.cast(pa.array(numbers, pa.uint64()), pa.string())
+    enqueued = pc.cast(pa.array(times, pa.int64()), pa.string())
+    in_turn = [at for pair in zip(range(count), range(count, 2 * count), strict=True) for at in pair]
+    values = pa.concat_arrays([sequences, enqueued]).take(pa.array(in_turn, pa.int32()))
+    keys = pa.array(_PLACED_KEYS, pa.string()).take(pa.array([0, 1] * count, pa.int32()))
+    offsets = pa.array(range(0, 2 * count + 1, 2), pa.int32())
+    before, between, behind = _PLACED
+    json = pc.binary_join_element_wise(before, sequences, between, enqueued, behind, "")
+    return pa.MapArray.from_arrays(offsets, keys, values), json
 
 
 def _is_told(fields: Properties | None, properties: dict[Any, Any] | None) -> bool:

@@ -27,7 +27,7 @@ _NUMBER_SECTION: Final = Struct(f">3sBBB{len(_NUMBER_KEY)}sQ")
 _DURABLE: Final = b"\x00\x53\x70\xc0\x02\x01\x41"
 _DURABLE_HEADER: Final = Header(durable=True)
 _DATA8: Final = b"\x00\x53\x75\xa0"
-_DATA32: Final = b"\x00\x53\x75\xb0"
+DATA32: Final = b"\x00\x53\x75\xb0"
 _TEXT8: Final = b"\x00\x53\x77\xa1"
 _TEXT32: Final = b"\x00\x53\x77\xb1"
 _VALUE: Final = b"\x00\x53\x77"
@@ -104,7 +104,7 @@ def cut(message: Message | object) -> Cut:
     Raises ConfigError for a body that AMQP cannot carry.
     """
     if isinstance(message, bytes):
-        return Cut(_DURABLE, None, _sized(_DATA8, _DATA32, message))
+        return Cut(_DURABLE, None, _sized(_DATA8, DATA32, message))
     if not isinstance(message, Message):
         return Cut(_DURABLE, None, _body_of(message))
     head = b""
@@ -114,7 +114,7 @@ def cut(message: Message | object) -> Cut:
         head = Message(header=message.header, delivery_annotations=message.delivery_annotations).encode()
     if _is_one_section(message):
         assert message.data is not None
-        return Cut(head, message.message_annotations or None, _sized(_DATA8, _DATA32, message.data[0]))
+        return Cut(head, message.message_annotations or None, _sized(_DATA8, DATA32, message.data[0]))
     bare = Message(
         properties=message.properties,
         application_properties=message.application_properties,
@@ -155,7 +155,7 @@ def _body_of(body: object) -> bytes:
     if type(body) is str:
         return _sized(_TEXT8, _TEXT32, body.encode())
     if isinstance(body, bytearray | memoryview):
-        return _sized(_DATA8, _DATA32, bytes(body))
+        return _sized(_DATA8, DATA32, bytes(body))
     try:
         return _VALUE + encode(body)
     except LocalProtocolError as error:
