@@ -403,6 +403,8 @@ async def test_queues_and_subscriptions(node: NodeProcess) -> None:
     assert unknown.code == 1 and unknown.stderr == "holdfast queue delete: no queue '@gone'\n"
     assert (await run_holdfast("queue", "skip", "a", *at)).code == 0
     again = await run_holdfast("queue", "create", "a", *at)
+    assert again.code == 0 and again.stdout == "a is there already\n"
+    again = await run_holdfast("queue", "create", "a", "--bytes-max", "1000", *at)
     assert again.code == 0 and again.stdout == "a is there already, with these settings\n"
     for verb, action, *words in (
         ("queue", "skip", "nosuch"),
@@ -432,6 +434,12 @@ async def test_bounds_of_a_subscription(node: NodeProcess) -> None:
     assert (await run_holdfast("send", "topic/a", "--count", "5", *at)).code == 0
     (found,) = json.loads((await run_holdfast("subscription", "list", "--json", *at)).stdout)
     assert (found["messages"], found["messages_max"], found["idle_s"]) == (2, 2, 60)
+    assert (await run_holdfast("receive", "a", "--subscription", "first", "--idle-timeout", "0.2", *at)).code == 0
+    heading, *rows = (await run_holdfast("subscription", "list", *at)).stdout.splitlines()
+    assert "messages_max" in heading.split() and [row.split()[:2] for row in rows] == [
+        ["a", "first"],
+        ["topic/a", "audit"],
+    ]
     again = await run_holdfast(*update, "--messages-max", "none", "--idle", "none")
     assert again.stdout == "audit on topic/a changed: messages_max none, bytes_max none, when_full none, idle_s none\n"
     refused = await run_holdfast(*update, "--messages-max", "9000", "--when-full", "end")

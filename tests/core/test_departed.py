@@ -98,7 +98,7 @@ def test_what_is_kept_for_a_node_that_was_never_known_is_a_warning_as_soon() -> 
     assert not any("nowhere" in line for line in a.logs)
     client.send(link, "1")
     rig.run(warnings.LOOK_S)
-    wanted = "1 messages wait for node 'nowhere', in neither the configuration nor the topology"
+    wanted = "1 message waits for node 'nowhere', in neither the configuration nor the topology"
     assert sum(line.startswith(wanted) for line in rig.client(a).manage("STATUS", "node")[1]["warnings"]) == 1
     rig.run(60)
     assert sum(wanted in line for line in a.logs) == 1

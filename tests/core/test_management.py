@@ -6,6 +6,7 @@ import pytest
 from holdfast.amqp.wire.types import Symbol
 from holdfast.custody import returns
 from holdfast.engine import events
+from holdfast.entity_types import MANAGEMENT
 from holdfast.management.operations.answers import Refused
 from holdfast.settings.hosts import UserConfig
 from holdfast.settings.queues import QueueConfig
@@ -93,3 +94,18 @@ def test_a_queue_is_not_deleted_while_what_a_lost_consumer_held_goes_back(monkey
     node.hold_commits = False
     rig.settle()
     assert operator.manage("DELETE", "queue", "work")[0] == 200
+
+
+def test_an_argument_that_an_operation_does_not_have_is_refused_and_nothing_is_done() -> None:
+    """Left out it would be another request: a purge of some messages would be one of all."""
+    rig, node, client = world(QueueConfig(name="work"))
+    fill(rig, client, 3)
+    assert node.core is not None
+    operations = [(kind, name) for kind, name in node.core.management.operations if kind != MANAGEMENT]
+    assert len(operations) > 40
+    for kind, operation in operations:
+        status, _, text = client.manage(operation, kind.removeprefix("holdfast:"), "work", selecter="TRUE")
+        assert status == 400 and "unknown key 'selecter'; " in text, (kind, operation, text)
+    rig.run(1)
+    assert node.bodies("work") == ["1", "2", "3"]
+    assert client.manage("READ", "queue", "work", x=1)[2].endswith("this request has no arguments")

@@ -336,6 +336,14 @@ def test_no_more_is_looked_at_than_the_limit_and_that_is_said(monkeypatch: pytes
     assert step["note"].endswith("that were looked at, of 100")
 
 
+def test_what_is_nowhere_is_told_from_what_was_not_looked_for() -> None:
+    rig = Rig()
+    hub = rig.node("hub")
+    put(hub, "1", address="work")
+    told = ask(hub, "2")
+    assert not told["found"] and told["complete"] and told["state"] == "not here"
+
+
 def test_the_last_that_may_be_looked_at_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(where, "NEWEST", 0)
     monkeypatch.setattr(where, "SHARE_COUNT", 1)

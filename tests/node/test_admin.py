@@ -92,6 +92,8 @@ def test_a_remote_that_is_away_is_told() -> None:
 def test_each_name_is_in_the_document_and_each_of_the_document_is_told() -> None:
     _, node = busy()
     page = rendered({**fields_of(node), "descriptors": {"left": 5}}, CommitTimes()).decode()
+    assert "# HELP holdfast_custody_consumers Neighbours to which they may go now\n" in page
+    assert "# HELP holdfast_queue_consumers Consumers of the queue\n" in page
     told = {name for name, _ in re.findall(r"^# TYPE (\S+) (\S+)$", page, re.M)}
     table = set(re.findall(r"^\| `(holdfast_\w+)` \|", DOCUMENT.read_text(encoding="utf-8"), re.M))
     assert told == table

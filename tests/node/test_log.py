@@ -142,6 +142,16 @@ def test_lines_have_the_nodes_name_and_a_defect_is_bounded(pipe: tuple[int, int]
     assert first.endswith("Z ewr\\n INFO here") and len(second) < log.LINE_CHARACTERS_MAX + 100
 
 
+def test_control_characters_of_a_message_are_escaped(pipe: tuple[int, int]) -> None:
+    reading, writing = pipe
+    handler = LogHandler(writing)
+    handler.shape("ewr", as_json=False)
+    handler.emit(record("store a\nb, \x1b[31m"))
+    handler.flush()
+    (line,) = os.read(reading, 65_536).decode().splitlines()
+    assert line.endswith("store a\\nb, \\u001b[31m")
+
+
 def test_as_json_each_line_is_an_object_whatever_is_in_it(pipe: tuple[int, int]) -> None:
     reading, writing = pipe
     handler = LogHandler(writing)

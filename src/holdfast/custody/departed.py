@@ -284,5 +284,6 @@ class Departures:
 def _advice(name: str, count: int) -> str:
     host = host_of(name)
     where, option = (f" of virtual host {host!r}", f" --vhost {host}") if host else ("", "")
-    left = f"{count} messages{where} wait for node {node_of(name)!r}, in neither the configuration nor the topology"
+    left = f"1 message{where} waits for node" if count == 1 else f"{count} messages{where} wait for node"
+    left += f" {node_of(name)!r}, in neither the configuration nor the topology"
     return f"{left}: `holdfast queue delete @{name}{option}` makes them dead letters"

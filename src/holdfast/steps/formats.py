@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 from uuid import UUID
 
+from holdfast import json_values
 from holdfast.amqp.message.message import Message
 from holdfast.amqp.wire.types import MISSING, Timestamp
 from holdfast.steps.failure import StepFailed
@@ -53,14 +54,10 @@ def fields_of(message: Message) -> dict[str, Any]:
 
 def read_json(text: str) -> Any:
     try:
-        found = json.loads(text, parse_constant=_refuse)
+        found = json_values.parse(text)
     except (ValueError, RecursionError) as error:
         raise StepFailed(f"the body is no JSON ({str(error)[:100]})") from None
     return checked(found)
-
-
-def _refuse(text: str) -> None:
-    raise ValueError(f"{text} is not a JSON number")
 
 
 def write_json(value: Any) -> str:

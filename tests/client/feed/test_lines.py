@@ -57,6 +57,7 @@ def test_each_form() -> None:
 @pytest.mark.parametrize(
     ("form", "line", "said"),
     [
+        ("json", b"-Infinity", "invalid JSON (-Infinity is not"),
         ("json", b"{", "invalid JSON"), ("json", b"\xff", "invalid JSON"), ("json", b"[" * 9_999, "invalid JSON"),
         ("json", b"1", "there is no key 'k'"), ("json", b'{"k": "\\ud800"}', "expected text that UTF-8 can encode"),
         ("csv", b"1", "the row has 1 fields; expected 2"), ("csv", b'"', "invalid CSV"),

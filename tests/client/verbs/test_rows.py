@@ -116,6 +116,7 @@ def test_a_mistake_is_named(tmp_path: Path, form: str, subject: str | None, cont
             1,
             "line 2: invalid JSON (bytes that are not text at 1); expected a value on each",
         ),
+        ("json", b'{"a":1}\n[1, NaN]\n', 1, "line 2: invalid JSON (NaN is not a JSON number); expected a value"),
         ("json", b'{"a":1}\n\x00\x01\xff\n', 1, "line 2: invalid JSON (bytes that are not text at 2); expected"),
         ("json", b'{"a":1}\n' + b"[" * 100_000 + b"\n", 1, "line 2: invalid JSON (nested too deep)"),
     ],

@@ -7,6 +7,7 @@ import csv
 import json
 from typing import Any, Final
 
+from holdfast import json_values
 from holdfast.amqp.message.message import Message
 from holdfast.amqp.wire.performatives import Header, Properties
 
@@ -68,7 +69,7 @@ class Form:
 
     def _subject_of(self, line: bytes) -> str | None:
         try:
-            value = json.loads(line)
+            value = json_values.parse(line)
         except (ValueError, RecursionError) as error:
             reason = "nested too deep" if isinstance(error, RecursionError) else error
             raise ValueError(f"invalid JSON ({reason}); expected a value on each line") from None

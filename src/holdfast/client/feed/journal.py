@@ -311,7 +311,8 @@ class Journal:
                 yield offset + records.FRAME_BYTES + len(content), content
 
     def _failed(self, what: str, error: OSError) -> StorageError:
-        return StorageError(f"{self.directory} cannot be {what} ({error.strerror}); give a --journal on another disk")
+        why = f"{self.directory} cannot be {what} ({error.strerror})"
+        return StorageError(f"{why}; give a --journal that can be written")
 
 
 def _message(content: bytes) -> tuple[int, Place | None, bytes]:

@@ -212,7 +212,8 @@ class _ReceiveFiles(Receiving[PartsReceiver]):
             await in_thread(_put, part, path)
         except OSError as error:
             delivery.release()
-            raise HoldfastError(f"{path}: {error.strerror}: the message stays in its queue") from None
+            why = f"{path} cannot be written ({error.strerror})"
+            raise HoldfastError(f"{why}: the message stays in its queue; give another directory with --to") from None
         finally:
             self._part = None
             part.unlink(missing_ok=True)

@@ -149,7 +149,8 @@ async def _queue(connection: Connection, args: argparse.Namespace) -> None:
         print_json(answer)
     elif args.action == "create":
         is_new = answer.get("created", True)  # an older node does not say
-        say(f"{args.name} created" if is_new else f"{args.name} is there already, with these settings")
+        there = f"{args.name} is there already" + (", with these settings" if arguments else "")
+        say(f"{args.name} created" if is_new else there)
     elif args.action == "update":
         settings = ", ".join(f"{key} {NONE if value is None else value}" for key, value in arguments.items())
         say(f"{args.name} {'changed' if answer.get('changed') else 'is so already'}: {settings}")
@@ -196,7 +197,7 @@ async def _subscription(connection: Connection, args: argparse.Namespace) -> Non
         if args.json:
             print_json(found)
         elif found:
-            columns = list(dict.fromkeys(("queue", "name", *found[0])))
+            columns = list(dict.fromkeys(("queue", "name", *(key for row in found for key in row))))
             say(*table(columns, [[plain(row.get(key)) for key in columns] for row in found]))
         else:
             say("no subscriptions", file=sys.stderr)

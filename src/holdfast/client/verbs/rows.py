@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from holdfast import json_values
 from holdfast.amqp.message.message import Message
 from holdfast.client.errors import unreadable
 from holdfast.client.messages.message_json import FORMAT, message_of
@@ -138,7 +139,7 @@ class Source:
             if not body:
                 continue
             try:
-                value = json.loads(body.decode())  # of bytes it would guess the encoding
+                value = json_values.parse(body.decode())  # of bytes it would guess the encoding
             except (ValueError, RecursionError) as error:
                 wrong = f"{self.name}, line {number}: invalid JSON ({_why(error)})"
                 raise ConfigError(f"{wrong}; expected a value on each line, in UTF-8") from None

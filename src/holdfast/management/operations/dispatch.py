@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from holdfast.access.actions import ADMINISTER, BROWSE, NODE, RECEIVE
 from holdfast.amqp.wire.types import Ulong
-from holdfast.entity_types import LINK, QUEUE, SUBSCRIPTION
+from holdfast.entity_types import LINK, MANAGEMENT, QUEUE, SUBSCRIPTION
 from holdfast.links.disk import Disk
 from holdfast.management.operations.answers import Answer, Later, Refused, number_of
 from holdfast.management.operations.costs import Costs
@@ -58,11 +58,14 @@ class Management:
                 known = ", ".join(f"{operation} of {kind}" for kind, operation in self.operations)
                 raise Refused(501, f"invalid operation {operation!r} of {kind!r}; expected one of {known}")
             if (kind, operation) == (QUEUE, "QUERY") and who is not None and not self._may(who, ADMINISTER, NODE, host):
+                _check_keys(found, arguments)
                 return self._readable(who, host, arguments)
             for action, address in found.needs(self._rights, host, name, arguments):
                 forbidden = self._authoriser.authorise(who, action, address, host=host)
                 if forbidden is not None:
                     raise Refused(403, NO_LINK if kind == LINK and operation != "CREATE" else forbidden)
+            if kind != MANAGEMENT:  # other programs' requests to the node itself may have properties of their own
+                _check_keys(found, arguments)
             if found.creates and self._disk.gone is not None:
                 raise Refused(503, f"the store's file is gone: {self._disk.gone}")
             return found.carry_out(host, name, arguments)
@@ -105,6 +108,15 @@ class Management:
         given = tuple([key for key in found.arguments if key in arguments])
         queue = str(arguments.get("queue"))[:NAME_BYTES_MAX] if kind == SUBSCRIPTION else ""
         return partial(_change, found, name[:NAME_BYTES_MAX], given, queue)
+
+
+def _check_keys(operation: Operation, arguments: Mapping[str, Any]) -> None:
+    """Refuses arguments that the operation does not have: without them it would be another request."""
+    for key in arguments:
+        if key not in operation.arguments:
+            accepted = ", ".join(operation.arguments)
+            expected = f"expected one of {accepted}" if accepted else "this request has no arguments"
+            raise Refused(400, f"unknown key {key!r}; {expected}")
 
 
 def _nothing(answer: Answer) -> str | None:

@@ -83,13 +83,12 @@ class EntryOperations:
 
     def register(self, table: Table) -> None:
         cost = Costs.of_messages
-        one = ("queue_uuid", "sequence")
-        seen = (*one, "delivery_count")
+        seen = ("queue_uuid", "sequence", "delivery_count")
         table |= {
             (ENTRY, "QUERY"): Operation(
                 self.query, READS, needs=at_queue(BROWSE), cost=cost, arguments=("after", "count")
             ),
-            (ENTRY, "READ"): Operation(self.read, READS, needs=at_queue(BROWSE), cost=cost, arguments=one),
+            (ENTRY, "READ"): Operation(self.read, READS, needs=at_queue(BROWSE), cost=cost, arguments=seen),
             (ENTRY, "DELETE"): Operation(
                 self.delete, changes.message_deleted, needs=at_queue(DELETE), cost=cost, arguments=seen
             ),

@@ -64,9 +64,6 @@ class FederationOperations:
 
     def create(self, host: str, name: str, arguments: dict[str, Any]) -> Answer:
         _check_host(host)
-        for key in arguments:
-            if key not in _KEYS:
-                raise Refused(400, f"unknown key {key!r}; expected one of {', '.join(_KEYS)}")
         topic, neighbour = _split(name)
         patterns = arguments.get("patterns") or []
         if not isinstance(patterns, list) or len(patterns) > PATTERNS_MAX or not all(map(_is_text, patterns)):

@@ -73,7 +73,8 @@ class RemoteStatus:
                 yield Condition(f"remote {remote.name} {text}", f"{told}; look at that address, here and there")
         left = [queue for queue in self._remotes.queues.all() if queue.messages and not self._is_known(split(queue)[1])]
         for queue in left[:TOLD_MAX]:
-            text = f"{queue.messages} messages wait for {queue.name!r}, and there is no such [[remote]]"
+            what = "1 message waits" if queue.messages == 1 else f"{queue.messages} messages wait"
+            text = f"{what} for {queue.name!r}, and there is no such [[remote]]"
             yield Condition(f"remote {queue.name}", f"{text}; add it again, or delete the queue")
 
     def _is_known(self, name: str) -> bool:

@@ -289,7 +289,9 @@ class Warnings:
         spelt = ", ".join(f"{first}" if first == last else f"{first} to {last}" for first, last in gaps[:GAPS_MAX])
         more = f" and {len(gaps) - GAPS_MAX} more gaps" if len(gaps) > GAPS_MAX else ""
         who = self._name_of(origin)
-        text = f"{len(origin.waiting)} messages wait for numbers {spelt}{more} of {who}"
+        waiting = len(origin.waiting)
+        text = "1 message waits for numbers" if waiting == 1 else f"{waiting} messages wait for numbers"
+        text += f" {spelt}{more} of {who}"
         if origin.host:
             advice = f"`holdfast queue skip QUEUE --vhost {origin.host}` gives them up"
             yield Condition(f"host {origin.host} {origin.origin}", f"{_shown(origin.host, '')}: {text}; {advice}")

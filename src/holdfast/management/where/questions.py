@@ -300,6 +300,11 @@ def answer_of(ids: tuple[MessageId, ...], steps: list[Step]) -> dict[str, Any]:
     told = last
     if holder is not None and holder["state"] == "in transmission" and last["state"] not in (*_FOUND, "passed"):
         told = holder | ({"waits_for": last["waits_for"]} if "waits_for" in last else {})  # why it ends here
+    complete = {*_FOUND}
+    if told is not last:
+        complete.add("expected")
+    if not known:  # every node that was asked has looked at all that it has
+        complete.add("not here")
     times = {step["node"]: step.get("since") for step in steps}
     path: list[str] = []
     for step in steps:
@@ -308,7 +313,7 @@ def answer_of(ids: tuple[MessageId, ...], steps: list[Step]) -> dict[str, Any]:
     return {
         "message_id": as_sent(ids[0]),
         "found": found,
-        "complete": last["state"] in (*_FOUND, *(["expected"] if told is not last else ())) and "looked_at" not in last,
+        "complete": last["state"] in complete and "looked_at" not in last,
         "custody": holder["node"] if holder is not None else None,
         "state": told["state"],
         "waits_for": told.get("waits_for"),

@@ -33,6 +33,21 @@ _TOTALS_OF_QUEUE: Final = (
     ("dropped", "dropped_total", "Messages that it dropped because it was full"),
     ("refused", "refused_total", "Messages that it refused because it was full"),
 )
+_OF_DESTINATION: Final = (
+    ("messages", "messages", "Messages that wait for that node"),
+    ("bytes", "bytes", "Their bytes"),
+    ("oldest_seconds", "oldest_s", "Age of the oldest of them"),
+    ("consumers", "consumers", "Neighbours to which they may go now"),
+    ("unsettled", "unsettled", "Those that were sent and have no answer"),
+    ("messages_max", "messages_max", "Its limit of messages"),
+    ("bytes_max", "bytes_max", "Its limit of bytes"),
+)
+_TOTALS_OF_DESTINATION: Final = (
+    ("in", "in_total", "Messages that were taken for it"),
+    ("out", "out_total", "Messages that the next node has stored, or that ended here"),
+    ("dropped", "dropped_total", "Messages that it dropped because it was full"),
+    ("refused", "refused_total", "Messages that it refused because it was full"),
+)
 _OF_SESSION: Final = (
     ("lost", "lost", "How often the session was lost"),
     ("messages_in", "messages_in", "Messages from the neighbour"),
@@ -134,7 +149,8 @@ def _of_clients(told: Mapping[str, Any]) -> Iterator[Metric]:
 
 
 def _of_queues(prefix: str, rows: Sequence[Mapping[str, Any]], labels: tuple[str, ...]) -> Iterator[Metric]:
-    for made, names in ((GaugeMetricFamily, _OF_QUEUE), (CounterMetricFamily, _TOTALS_OF_QUEUE)):
+    now, totals = (_OF_QUEUE, _TOTALS_OF_QUEUE) if labels == QUEUE else (_OF_DESTINATION, _TOTALS_OF_DESTINATION)
+    for made, names in ((GaugeMetricFamily, now), (CounterMetricFamily, totals)):
         for name, key, text in names:
             family = made(f"{prefix}_{name}", text, labels=labels)
             for row in rows:

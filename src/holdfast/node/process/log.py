@@ -35,6 +35,9 @@ class LineFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         return f"{time_of(record)} {self.node} {record.levelname} {self.text_of(record)}"
 
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        return one_line(super().formatMessage(record))
+
     def text_of(self, record: logging.LogRecord) -> str:
         """What happened, with the traceback of a defect; bounded."""
         text = super().format(record)
@@ -43,6 +46,9 @@ class LineFormatter(logging.Formatter):
 
 class JsonFormatter(LineFormatter):
     """The same as an object of JSON on one line: `t`, `node`, `level`, `text`."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        return record.message  # JSON escapes it
 
     def format(self, record: logging.LogRecord) -> str:
         told = {"t": time_of(record), "node": self.node, "level": record.levelname, "text": self.text_of(record)}
