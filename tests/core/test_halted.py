@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from holdfast.amqp.wire.performatives import Accepted, Modified, Released, Source, Target
-from holdfast.amqp.wire.types import Symbol
+from holdfast.amqp.wire.types import Described, Symbol
 from holdfast.broker.cursors import halting
 from holdfast.broker.cursors.exclusions import GIVEN_BACK_BYTES
 from holdfast.engine import events
@@ -15,7 +15,7 @@ from support.hops import names
 from support.memory import check_accounts
 from support.one_node import fill, world
 from support.rig import Client, Node, Rig
-from support.selecting import THIRDS, consume, numbers
+from support.selecting import NAME, THIRDS, consume, numbers
 
 COUNT = 2 * halting.GIVEN_BACK_MIN
 
@@ -353,3 +353,43 @@ def test_a_queue_that_is_deleted_while_others_use_the_memory_up_is_not_kept_for_
     assert asker.manage("DELETE", "queue", "work")[0] == 200
     rig.run(1)
     assert not account.room and not any(core.work.halted.values()), "the other's messages are given back still"
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_what_came_back_ahead_and_waits_for_the_disk_takes_no_turns_meanwhile(refused: bool) -> None:
+    """Also where to ask its selector about it takes a turn's whole share: it is not asked about anew."""
+    count = halting.GIVEN_BACK_MIN
+    rig, node, client = world(QueueConfig(name="work", deliveries_max=5))
+    link = client.sender("work")
+    rig.settle()
+    for number in range(count + 3):
+        large = number >= count
+        client.send(
+            link, "x" * 100_000 if large else "x", application_properties={"n": number - count + 1 if large else 0}
+        )
+    rig.settle()
+    failing = rig.client(node)
+    failing.receiver("work", credit=count + 3)
+    rig.settle()
+    failing.accept(Modified(delivery_failed=True))
+    rig.settle()
+    node.crash()
+    node.start()
+    rig.settle()
+    without_memory(node)
+    holding, picking = rig.client(node), rig.client(node)
+    holding.receiver("work", credit=count)
+    rig.run(1)
+    assert node.queue("work").shared.halted
+    rig.settle()
+    node.hold_commits = not refused
+    if refused:
+        node.refuse, node.refuse_all = 10**9, True
+    selector = Described(NAME, " OR ".join(["n = 99"] * 399 + ["n = 1"]))
+    picking.receiver("work", credit=5, source={"filter": {Symbol("s"): selector}})
+    holding.receiver("work", credit=5)
+    holding.accept(Modified(delivery_failed=True), count=1)
+    rig.settle(limit=1_000)
+    node.hold_commits, node.refuse = False, 0
+    rig.run(30)
+    assert len(holding.deliveries) + len(picking.deliveries) == count + 3

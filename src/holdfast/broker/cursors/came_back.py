@@ -54,7 +54,7 @@ class CameBack:
 class AskedAgain:
     """How far the consumers of one selection were asked about what came back."""
 
-    __slots__ = ("_asked", "_left_from", "_next")
+    __slots__ = ("_asked", "_left_from", "_next", "awaited")
 
     def __init__(self) -> None:
         self._next = 0
@@ -63,6 +63,8 @@ class AskedAgain:
         """The lowest that is left to other consumers."""
         self._asked: set[EntryConsumer] = set()
         """Those that were asked about all that are left to others."""
+        self.awaited: int | None = None
+        """The one that was found to be next, and waits until it is on disk that it is shown."""
 
     def next_for(self, consumers: Collection[EntryConsumer]) -> int:
         """The lowest that one of these consumers may have."""

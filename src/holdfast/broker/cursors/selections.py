@@ -222,6 +222,10 @@ class Selections(Matches):
                     passed = at
                 again.was_asked(sequence)
                 continue
+            is_awaited = sequence == again.awaited and not self._may_have(selection, sequence)
+            if is_awaited and self._is_requested(selection, sequence):
+                self._marking.add(selection)  # asked about anew, it might take the whole share, in each pump
+                return 0
             value = self._free.value(sequence)
             self._pay(1, 0 if value is None else len(value) * selection.selector.weight)
             if value is not None and selection.selector.matches(value):
@@ -230,6 +234,7 @@ class Selections(Matches):
                     again.leave_to_others(sequence, wanting)
                 elif not self._may_hand_new(selection, consumer, sequence, value):
                     self._marking.add(selection)
+                    again.awaited = sequence
                     if not self._is_requested(selection, sequence):
                         following = self._matching(selection, known[at : at - 1 + MARKS_MAX])
                         self._ask_to_show(selection, chain([(sequence, value)], following), sequence)
