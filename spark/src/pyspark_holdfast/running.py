@@ -73,6 +73,9 @@ def on_spark(
     try:
         result = _run(verb, master, logs, work, nothing, stop, heard, cancel=cancel)
     except HoldfastError as error:
+        if not any(logs.iterdir()):  # nothing of Spark was begun
+            logs.rmdir()
+            raise
         message = f"{error} (Spark's log: {logs / 'spark.log'})"
         raise (ConfigError(message) if isinstance(error, ConfigError) else HoldfastError(message)) from error
     except KeyboardInterrupt:

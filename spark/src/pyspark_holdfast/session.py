@@ -19,12 +19,17 @@ from typing import Final
 from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
+from holdfast.cli.process import need_files
 from holdfast.errors import ConfigError
 from pyspark_holdfast.java import find_java_home
 from pyspark_holdfast.jvm import GONE_TIME_LIMIT_S, ended_unless_up, forget_gateway
 
 TASK_ATTEMPTS: Final = 4
 """Plain `local[N]` retries no task; a worker that is killed would end the query."""
+
+FILES_MIN: Final = 1024
+"""Open files that a JVM may need. Spark's jars alone are 300, and one with two cores has had 358; each core more takes
+a few, for its task and its Python worker."""
 
 STOP_TIME_LIMIT_S: Final = 20.0
 
@@ -92,9 +97,10 @@ def start_session(
       executors on this machine, for tests; what they print is below `logs`.
     - `extra`: settings by Spark's names, in place of those made here (docs/spark.md, "Settings").
 
-    Raises ConfigError if there is no Java, or Spark does not start. Then, and where a signal's exception ends the
-    start, the JVM that this call has started is ended.
+    Raises ConfigError if there is no Java, too few files may be opened, or Spark does not start. Then, and where a
+    signal's exception ends the start, the JVM that this call has started is ended.
     """
+    need_files(FILES_MIN)
     home = find_java_home(os.environ)
     logs = logs.resolve()
     logs.mkdir(parents=True, exist_ok=True)
