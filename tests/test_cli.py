@@ -373,6 +373,14 @@ def test_the_fewest_open_files_are_enough() -> None:
     assert found.stderr == "holdfast status: amqp://127.0.0.1:1: cannot connect: Connection refused\n"
 
 
+def test_too_few_open_files_for_spark_are_one_line(tmp_path: Path) -> None:
+    pytest.importorskip("pyspark")
+    found = shell(f"ulimit -n 1023; exec $H pipeline swarm --seeds 1 --out {tmp_path / 'table'}", TMPDIR=str(tmp_path))
+    text = "the limit of open files is 1023; raise it to at least 1024 (ulimit -n)"
+    assert (found.returncode, found.stderr) == (2, f"holdfast pipeline swarm: {text}\n")
+    assert not list(tmp_path.iterdir()), "nothing was begun"
+
+
 def test_a_soft_limit_is_raised() -> None:
     found = shell("ulimit -Sn 12; exec $H status --url amqp://127.0.0.1:1")
     assert found.stderr == "holdfast status: amqp://127.0.0.1:1: cannot connect: Connection refused\n"

@@ -1,9 +1,12 @@
 """What pairs of table and checkpoint an ingest accepts, and how Spark's failures are told."""
 
+import asyncio
+import json
 import os
 import signal
 import threading
 import time
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,8 +19,9 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.listener import QueryTerminatedEvent
 
 from holdfast.cli import main
+from holdfast.client import connect
 from holdfast.errors import ConfigError, HoldfastError
-from pyspark_holdfast import ingest
+from pyspark_holdfast import commands, ingest
 from pyspark_holdfast.commands import check_writable
 from pyspark_holdfast.ingest import (
     IngestJob,
@@ -26,9 +30,14 @@ from pyspark_holdfast.ingest import (
     run_ingest,
     summary,
 )
+from pyspark_holdfast.node_bus import NodeBus
+from pyspark_holdfast.options import parse_options
 from pyspark_holdfast.queries import FAILED_STARTS_MAX, NO_WORKER, Progress, failure
-from pyspark_holdfast.running import on_signals, write
+from pyspark_holdfast.running import Ran, on_signals, write
 from pyspark_holdfast.session import first_line
+from support.process import NodeProcess
+
+StartNode = Callable[..., Awaitable[NodeProcess]]
 
 
 def made(root: Path, *, written: int = -1, planned: int = -1, done: int = -1) -> tuple[Path, Path]:
@@ -203,6 +212,54 @@ def test_the_node_is_tried_before_spark(tmp_path: Path, capsys: pytest.CaptureFi
     said = capsys.readouterr().err
     assert said.count("\n") == 1 and "Connection refused" in said and url in said
     assert not list(tmp_path.iterdir()), "nothing was begun"
+
+
+async def opened(url: str, subscription: str, mode: str = "take") -> None:
+    async with await connect(url) as connection:
+        await connection.manage("OPEN", "holdfast:subscription", subscription, {"queue": "q", "mode": mode})
+
+
+def open_in_spark(url: str, subscription: str) -> str:
+    """How the node refuses what the query would do once Spark is up."""
+    bus = NodeBus(parse_options({"url": url, "address": "q", "subscription": subscription}))
+    try:
+        with pytest.raises(ConfigError) as caught:
+            bus.open("first", "take")
+    finally:
+        bus.close()
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("subscription", ["pipeline-tab9", "copies"])
+async def test_a_queue_that_another_takes_is_told_before_spark_starts(
+    tmp_path: Path, start_node: StartNode, capsys: pytest.CaptureFixture[str], subscription: str
+) -> None:
+    """And a subscription that reads in another way."""
+    node = await start_node("hub")
+    await opened(node.url, "pipeline-tab")
+    await opened(node.url, "copies", "copy")
+    command = ["pipeline", "ingest", "q", "--url", node.url, "--out", str(tmp_path / "tab9"), "--available-now"]
+    assert await asyncio.to_thread(main, [*command, "--subscription", subscription, "--master", "none[1]"]) == 2
+    refused = await asyncio.to_thread(open_in_spark, node.url, subscription)
+    assert capsys.readouterr().err == f"holdfast pipeline ingest: {refused}\n"
+
+
+@pytest.mark.parametrize(("opens", "advanced"), [(False, None), (True, 1)])
+async def test_who_is_stopped_before_the_query_begins_is_told_no_failure(
+    tmp_path: Path,
+    start_node: StartNode,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    opens: bool,
+    advanced: int | None,
+) -> None:
+    node = await start_node("hub")
+    if opens:
+        await opened(node.url, "pipeline-tab")
+    monkeypatch.setattr(commands, "on_spark", lambda verb, master, work, nothing: Ran(nothing, 0.0, signal.SIGTERM))
+    command = ["pipeline", "ingest", "q", "--url", node.url, "--out", str(tmp_path / "tab")]
+    assert await asyncio.to_thread(main, command) == 0
+    assert json.loads(capsys.readouterr().err) == {"rows": 0, "batches": 0, "seconds": 0.0, "advanced": advanced}
 
 
 @pytest.mark.parametrize("terminal", [False, True])

@@ -11,6 +11,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from holdfast.cli import main
+from holdfast.client import connect
 from holdfast.errors import ConfigError, HoldfastError
 from pyspark_holdfast.bus import NodeUnreachable
 from pyspark_holdfast.job_file import Job, read_job
@@ -241,6 +242,13 @@ async def test_what_a_job_reads_and_writes_must_answer_before_spark_starts(
             await ask(f'{bus}url = "{other}"\naddress = "{address}"', urls)
     await ask(f'{bus}url = "{other}"\naddress = "in@far"')
     await ask(f'{bus}url = "{other}"\naddress = "out@hub"', f"amqp://127.0.0.1:1,{node.url}")
+    async with await connect(node.url) as connection:
+        await connection.manage("OPEN", "holdfast:subscription", "other", {"queue": "in"})
+    for urls in (node.url, f"amqp://127.0.0.1:1,{node.url}"):
+        with pytest.raises(
+            ConfigError, match=r"^source: queue 'in' at .*: queue 'in' is taken by subscription 'other'"
+        ):
+            await ask(f'format = "parquet"\npath = "{tmp_path / "table"}"', urls)
     await node.stop()
     with pytest.raises(NodeUnreachable, match=r"^source: amqp://127.0.0.1:"):
         await ask(f'format = "parquet"\npath = "{tmp_path / "table"}"')

@@ -17,7 +17,7 @@ pytest.importorskip("pyspark")
 from holdfast.cli import main
 from holdfast.client import connect
 from pipeline.test_spark_many import rows
-from pipeline.test_spark_node import LIMIT_S, StartNode, gone, kill_session, members
+from pipeline.test_spark_node import LIMIT_S, StartNode, command_of, gone, kill_session, members
 from support.eventually import eventually_true
 from support.postgresql import postgresql
 
@@ -167,14 +167,6 @@ async def test_ctrl_c_ends_a_job_with_a_line_that_says_where_it_stands(tmp_path:
     finally:
         kill_session(process.pid)
         await process.wait()
-
-
-def command_of(pid: int) -> bytes:
-    """Empty for a process that has ended meanwhile."""
-    try:
-        return Path("/proc", str(pid), "cmdline").read_bytes()
-    except (FileNotFoundError, ProcessLookupError):
-        return b""
 
 
 async def test_ctrl_c_ends_a_swarm_within_seconds(tmp_path: Path) -> None:

@@ -311,6 +311,21 @@ def jvm_of(session: int) -> int:
     return found
 
 
+def command_of(pid: int) -> bytes:
+    """Empty for a process that has ended meanwhile."""
+    try:
+        return Path("/proc", str(pid), "cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return b""
+
+
+def runs_in_java(pid: int) -> str:
+    """The class of Spark's that this JVM runs; empty for any other process."""
+    program, *arguments = command_of(pid).decode().split("\0")
+    found = [argument for argument in arguments if argument.startswith("org.apache.spark.")]
+    return found[0] if program.endswith("/java") and found else ""
+
+
 async def start_ingest(tmp_path: Path, url: str, *more: str) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
         sys.executable, "-m", "holdfast", "pipeline", "ingest", QUEUE, "--url", url, "--out",
@@ -415,16 +430,18 @@ async def test_ctrl_c_ends_it_with_a_line_also_where_the_node_hangs(
     assert numbers == list(range(1, len(numbers) + 1)) and len(numbers) >= 200
 
 
-async def test_ctrl_c_while_spark_starts_ends_it_at_once(tmp_path: Path, start_node: StartNode) -> None:
+@pytest.mark.parametrize("phase", ["launcher.Main", "deploy.SparkSubmit"])
+async def test_ctrl_c_while_spark_starts_ends_it_at_once(tmp_path: Path, start_node: StartNode, phase: str) -> None:
+    """Whether spark-submit looks for its classes yet, or is the JVM that has not written its port."""
     node = await start_node("hub")
     process = await start_ingest(tmp_path, node.url)
 
     def begun() -> bool:
-        return any(Path("/proc", str(pid), "comm").read_text() == "java\n" for pid in members(process.pid))
+        return any(runs_in_java(pid) == f"org.apache.spark.{phase}" for pid in members(process.pid))
 
     try:
         await eventually_true(begun, what="a JVM", limit_s=LIMIT_S)
-        process.send_signal(signal.SIGINT)
+        os.killpg(process.pid, signal.SIGINT)
         _, stderr = await asyncio.wait_for(process.communicate(), LIMIT_S)
         assert process.returncode == 130, stderr.decode()
         assert stderr == b"holdfast pipeline ingest: stopped before Spark was up; nothing was written\n"

@@ -61,6 +61,7 @@ def ingest(args: argparse.Namespace) -> int:
     bus = NodeBus(options)
     try:
         bus.reach()  # Spark would take half a minute before anybody heard of a mistake there
+        bus.check()
     finally:
         bus.close()
         draw("")
@@ -78,7 +79,7 @@ def ingest(args: argparse.Namespace) -> int:
     advanced: int | None = None
     bus = NodeBus(options, retry_s=ASK_S, manage_limit_s=ASK_S)
     try:
-        advanced = bus.place().advanced
+        advanced = bus.advanced()
     except HoldfastError as error:
         say(f"holdfast pipeline ingest: the place reached is not known: {error}", file=sys.stderr)
     finally:

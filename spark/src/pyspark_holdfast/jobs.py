@@ -93,12 +93,9 @@ def check_job(job: Job) -> SourceOptions:
 
 def reach(job: Job, options: SourceOptions) -> None:
     """Returns once the node of the source, if it has but one (of many, one may be away), and what the sink writes to
-    have answered. Raises HoldfastError: Spark would take half a minute before anybody heard of a mistake there."""
-    names = []
-    if len(options.urls) == 1:
-        names.append(_name_at("source", options))
-    elif job.sink.format == "holdfast":
-        names += _names_at(options)
+    have answered. Raises HoldfastError: Spark would take half a minute before anybody heard of a mistake there, or of a
+    queue that another subscription takes."""
+    names = [_source_at(options)] if len(options.urls) == 1 else _sources_at(options)
     if job.sink.format == "postgresql":
         reach_table(parse_postgresql_options(sink_options(job)))
     if job.sink.format == "delta":
@@ -106,27 +103,40 @@ def reach(job: Job, options: SourceOptions) -> None:
     if job.sink.format == "holdfast":
         sink = parse_sink_options(sink_options(job))
         own = replace(options, urls=(sink.url,), ca_file=sink.ca_file, retry_s=sink.retry_s)
-        if _node_of(sink, _name_at("sink", own)) in names:
+        if _node_of(sink, _at("sink", own, NodeLink.name)) in names:
             _check_apart(options, sink)
 
 
-def _name_at(part: str, options: SourceOptions) -> str:
-    """The name of the node of a part of a job, which its errors name."""
+def _at(part: str, options: SourceOptions, ask: Callable[[NodeLink], str]) -> str:
+    """What `ask` returns of the node of a part of a job, which its errors name."""
     link = NodeLink(options)
     try:
-        return link.name()
+        return ask(link)
     except (ConfigError, NodeUnreachable) as error:
         raise type(error)(f"{part}: {error}") from error
     finally:
         link.close()
 
 
-def _names_at(options: SourceOptions) -> list[str]:
+def _source_at(options: SourceOptions) -> str:
+    """The name of a node of the source, at which the queues that are named can be read."""
+
+    def ask(link: NodeLink) -> str:
+        name = link.name()
+        for address in options.addresses:
+            if not address.is_pattern:
+                link.bus(address.name).check()
+        return name
+
+    return _at("source", options, ask)
+
+
+def _sources_at(options: SourceOptions) -> list[str]:
     """The names of those of the source's nodes that are there."""
 
     def name(url: Url) -> str | None:
         try:
-            return _name_at("source", replace(options.at(url), retry_s=0.0))
+            return _source_at(replace(options.at(url), retry_s=0.0))
         except NodeUnreachable:
             return None
 

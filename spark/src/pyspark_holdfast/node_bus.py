@@ -38,6 +38,7 @@ from pyspark_holdfast.options import SourceOptions
 
 MANAGE_LIMIT_S: Final = 30.0
 
+NOT_FOUND: Final = 404
 NOT_IMPLEMENTED: Final = 501
 
 ROW_BYTES_MAX: Final = (1 << 31) - 1
@@ -159,6 +160,18 @@ class NodeBus:
         except ConnectionFailed as error:
             raise self._told(error) from error
 
+    def check(self) -> None:
+        """Raises ConfigError, with its line, where `open` would be refused because of a subscription that is there.
+        Changes nothing."""
+        queue, own, wanted = self._options.address, self._options.subscription, self._options.mode
+        answer = self._asked("QUERY", None, {"queue": queue}, NOT_FOUND, NOT_IMPLEMENTED)  # `open` may make the queue
+        modes = {one["name"]: one["mode"] for one in answer["subscriptions"]} if answer is not None else {}
+        if modes.get(own, wanted) != wanted:
+            raise ConfigError(f"{self._where()}: subscription {own!r} is there as {modes[own]}")
+        if wanted == "take" and own not in modes and "take" in modes.values():
+            taker = next(name for name, mode in modes.items() if mode == "take")
+            raise ConfigError(f"{self._where()}: queue {queue!r} is taken by subscription {taker!r}")
+
     # ------------------------------------------------------------------------------------------ management
 
     def open(self, start: Start, mode: str) -> Position:
@@ -170,6 +183,11 @@ class NodeBus:
 
     def place(self) -> Position:
         return self._position(self._subscription("READ", {}))
+
+    def advanced(self) -> int | None:
+        """Where the subscription is; None where it is not there, as for a query that was stopped before it began."""
+        answer = self._asked("READ", self._options.subscription, {"queue": self._options.address}, NOT_FOUND)
+        return None if answer is None else self._number(answer, "advanced")
 
     def bounds(self) -> Position:
         answer = self._manage("READ", QUEUE, self._options.address, {})
@@ -215,14 +233,9 @@ class NodeBus:
     def gaps(self, lease: Lease, ranges: list[tuple[int, int]]) -> tuple[int, int]:
         numbers = [number for one in ranges for number in one]
         told = {"queue": self._options.address, "queue_uuid": lease.queue_uuid, "ranges": numbers}
-        try:
-            answer = self._link.request("GAPS", SUBSCRIPTION, lease.subscription, told)
-        except ManagementError as error:
-            if error.code == NOT_IMPLEMENTED:  # a node of an earlier version
-                return 0, 0
-            raise self._told(error) from error
-        except ConnectionFailed as error:
-            raise self._told(error) from error
+        answer = self._asked("GAPS", lease.subscription, told, NOT_IMPLEMENTED)
+        if answer is None:  # a node of an earlier version
+            return 0, 0
         return self._number(answer, "expired"), self._number(answer, "dropped")
 
     def advance(self, lease: Lease, sequence: int) -> int:
@@ -233,6 +246,17 @@ class NodeBus:
         if lease is not None:
             told |= {"queue_uuid": lease.queue_uuid, "lease_epoch": lease.lease_epoch}
         return self._manage(operation, SUBSCRIPTION, self._options.subscription, told)
+
+    def _asked(
+        self, operation: str, name: str | None, arguments: dict[str, Any], *passing: int
+    ) -> dict[str, Any] | None:
+        """One request about subscriptions; None where the node refuses it with one of these codes."""
+        try:
+            return self._link.request(operation, SUBSCRIPTION, name, arguments)
+        except (ManagementError, ConnectionFailed) as error:
+            if isinstance(error, ManagementError) and error.code in passing:
+                return None
+            raise self._told(error) from error
 
     def _manage(self, operation: str, type: str, name: str | None, arguments: dict[str, Any]) -> dict[str, Any]:
         """One request."""

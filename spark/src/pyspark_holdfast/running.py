@@ -63,7 +63,8 @@ def on_spark(
     def tell() -> None:
         if heard == [signal.SIGINT]:
             write(screen, f"holdfast pipeline {verb}: stopped before Spark was up; nothing was written")
-            raise KeyboardInterrupt  # what has started of the JVM ends with this process
+            stop.set()  # a second signal has nothing to say
+            raise KeyboardInterrupt  # on which `start_session` ends what it has started of the JVM
         write(screen, f"holdfast pipeline {verb}: stops once Spark is up")
 
     before = on_signals(stop, tell, heard)
@@ -72,6 +73,9 @@ def on_spark(
     try:
         result = _run(verb, master, logs, work, nothing, stop, heard, cancel=cancel)
     except HoldfastError as error:
+        if not any(logs.iterdir()):  # nothing of Spark was begun
+            logs.rmdir()
+            raise
         message = f"{error} (Spark's log: {logs / 'spark.log'})"
         raise (ConfigError(message) if isinstance(error, ConfigError) else HoldfastError(message)) from error
     except KeyboardInterrupt:

@@ -19,15 +19,19 @@ from typing import Final
 from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
+from holdfast.cli.process import need_files
 from holdfast.errors import ConfigError
 from pyspark_holdfast.java import find_java_home
+from pyspark_holdfast.jvm import GONE_TIME_LIMIT_S, ended_unless_up, forget_gateway
 
 TASK_ATTEMPTS: Final = 4
 """Plain `local[N]` retries no task; a worker that is killed would end the query."""
 
+FILES_MIN: Final = 1024
+"""Open files that a JVM may need. Spark's jars alone are 300, and one with two cores has had 358; each core more takes
+a few, for its task and its Python worker."""
+
 STOP_TIME_LIMIT_S: Final = 20.0
-GONE_TIME_LIMIT_S: Final = 2.0
-"""How long a JVM may take to be gone once its connections are."""
 
 _LOCAL: Final = re.compile(r"local(?:\[(\d+|\*)\])?")
 
@@ -93,8 +97,10 @@ def start_session(
       executors on this machine, for tests; what they print is below `logs`.
     - `extra`: settings by Spark's names, in place of those made here (docs/spark.md, "Settings").
 
-    Raises ConfigError if there is no Java, or Spark does not start.
+    Raises ConfigError if there is no Java, too few files may be opened, or Spark does not start. Then, and where a
+    signal's exception ends the start, the JVM that this call has started is ended.
     """
+    need_files(FILES_MIN)
     home = find_java_home(os.environ)
     logs = logs.resolve()
     logs.mkdir(parents=True, exist_ok=True)
@@ -111,7 +117,7 @@ def start_session(
     for key, value in (settings(master, logs) | dict(extra or {})).items():
         builder = builder.config(key, value)
     try:
-        with _standard_error_to(logs / "jvm.log"):
+        with _standard_error_to(logs / "jvm.log"), ended_unless_up():
             session = builder.getOrCreate()
     except Exception as error:
         raise ConfigError(
@@ -165,11 +171,7 @@ def stop_session(session: SparkSession) -> None:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait(STOP_TIME_LIMIT_S)
-            # A later session of this process must start a JVM of its own.
-            from pyspark import SparkContext
-
-            SparkContext._gateway = None
-            SparkContext._jvm = None
+            forget_gateway()
 
 
 def _log_python_to(path: Path, session: SparkSession) -> None:

@@ -37,12 +37,18 @@ def prepare() -> None:
     """Ctrl-C raises KeyboardInterrupt from now on. Raises ConfigError if there are too few file descriptors."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    need_files(FILES_MIN)
+
+
+def need_files(least: int) -> None:
+    """Raises this process's limit of open files to `least`, where it is lower. ConfigError if the system does not let
+    it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY or soft >= FILES_MIN:
+    if soft == resource.RLIM_INFINITY or soft >= least:
         return
-    if hard != resource.RLIM_INFINITY and hard < FILES_MIN:
-        raise ConfigError(f"the limit of open files is {hard}; raise it to at least {FILES_MIN} (ulimit -n)")
-    resource.setrlimit(resource.RLIMIT_NOFILE, (FILES_MIN, hard))
+    if hard != resource.RLIM_INFINITY and hard < least:
+        raise ConfigError(f"the limit of open files is {hard}; raise it to at least {least} (ulimit -n)")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (least, hard))
 
 
 def flush_output() -> None:
