@@ -244,6 +244,19 @@ def test_what_the_one_with_credit_cannot_have_was_not_shown(options: dict[str, A
     assert sorted(dead(rig, node)) == [("2", "work", 2), ("4", "work", 2)]
 
 
+def test_what_lies_behind_the_credit_of_the_one_that_can_have_it_was_not_shown() -> None:
+    """Though another consumer, without credit, cannot have all."""
+    rig, node, client = limited(1)
+    put(rig, client, "0".ljust(1_000), "1", "2", "3")
+    consumer(rig, node, credit=0, max_message_size=600)
+    large = consumer(rig, node, credit=2)
+    rig.run(1)
+    assert [body.strip() for body in large.bodies()] == ["0", "1"]
+    kill(rig, node)
+    taker = consumer(rig, node, credit=10)
+    assert taker.bodies() == ["2", "3"] and not any(counts(taker))
+
+
 @KINDS
 @pytest.mark.parametrize("beside", [None, "FALSE"], ids=["alone", "beside another"])
 @pytest.mark.parametrize("credit", [1, 10])

@@ -7,7 +7,7 @@ from holdfast.amqp.wire.types import Described, Symbol
 from holdfast.settings.limits import Limits
 from holdfast.settings.queues import QueueConfig
 from support import selecting
-from support.one_node import fill, world
+from support.one_node import fill, send, world
 
 SELECTOR = Symbol("apache.org:selector-filter:string")
 
@@ -65,3 +65,35 @@ def test_a_drain_is_answered_beside_a_disk_that_refuses_the_mark_of_what_is_next
         assert node.turns - turns < 100
     assert node.core is not None and node.core.disk.rests
     assert link.credit == 0 and not client.deliveries
+
+
+@pytest.mark.parametrize("counted", [False, True])
+def test_what_is_set_aside_for_another_keeps_no_drain_beside_a_disk_that_refuses(counted: bool) -> None:
+    rig, node, client = world(QueueConfig(name="work", deliveries_max=3 if counted else None))
+    large, small = rig.client(node), rig.client(node)
+    large.receiver("work", credit=0)
+    link = small.receiver("work", credit=0, max_message_size=600)
+    rig.settle()
+    send(rig, client, "0".ljust(1_000))
+    link.grant(1)
+    rig.run(1)
+    link.grant(0)
+    send(rig, client, "1")
+    rig.run(1)
+    assert node.queue("work").shared.exclusions.aside
+    node.refuse, node.refuse_all = 10**9, True
+    link.grant(2, drain=True)
+    rig.run(5)
+    assert link.credit == 0
+
+
+def test_what_waits_for_its_mark_keeps_no_drain_beside_a_disk_that_refuses() -> None:
+    rig, node, client = world(QueueConfig(name="work", deliveries_max=3))
+    large, small = rig.client(node), rig.client(node)
+    link = large.receiver("work", credit=0)
+    small.receiver("work", credit=0, max_message_size=600)
+    send(rig, client, "0".ljust(1_000))
+    node.refuse, node.refuse_all = 10**9, True
+    link.grant(2, drain=True)
+    rig.run(5)
+    assert link.credit == 0

@@ -393,3 +393,25 @@ def test_what_came_back_ahead_and_waits_for_the_disk_takes_no_turns_meanwhile(re
     node.hold_commits, node.refuse = False, 0
     rig.run(30)
     assert len(holding.deliveries) + len(picking.deliveries) == count + 3
+
+
+def test_who_has_finished_too_much_out_of_order_gets_what_lies_between_after_a_restart() -> None:
+    """It lies ahead again then, and only if it is finished are the ranges fewer."""
+    rig, node, client = world()
+    assert client.manage("OPEN", "subscription", "one", queue="work", mode="copy", start="first")[0] in (200, 201)
+    node.queue("work").ranges.held_max = 0
+    fill(rig, client, 4 * halting.FINISHED_MIN)
+    consumer = rig.client(node)
+    link = consumer.receiver("work", credit=4 * halting.FINISHED_MIN)
+    rig.settle()
+    for delivery in list(consumer.deliveries)[1::2]:
+        link.settle(delivery.delivery_id, delivery.delivery_id, Accepted())
+    rig.run(1)
+    assert node.queue("work").shared.halted
+    node.crash()
+    node.start()
+    node.queue("work").ranges.held_max = 0
+    again = rig.client(node)
+    again.receiver("work", credit=1_000)
+    rig.run(1)
+    assert len(take(rig, again, None)) == 2 * halting.FINISHED_MIN and not node.queue("work").shared.halted

@@ -25,11 +25,13 @@ def has_something(cursor: Cursor, consumer: EntryConsumer, *, watermarks: bool) 
         return True
     if cursor.selections is not None and consumer in cursor.selections:
         return cursor.selections.has_something(consumer, watermarks=watermarks)
-    if cursor.requeued or cursor.exclusions.aside:
+    if cursor.exclusions.aside and not cursor.exclusions.has_none_for(consumer):
+        return True
+    if cursor.requeued and (watermarks or cursor.may_be_shown(cursor.requeued[0])):
         return True
     queue = cursor.queue
     limit = queue.visible if watermarks or not queue.config.durable else min(queue.visible, cursor.watermark_stored)
-    if cursor.halted:
+    if cursor.halted and not cursor.fills_gaps:
         return back_ahead.has_some(cursor, consumer, cursor.selections, watermarks=watermarks)
     return cursor.position < limit
 

@@ -373,6 +373,7 @@ class Cursor(Holdings):
         behind it that the consumers get with the credit that they have. Until then they wait as requeued ones."""
         credit, marked, waiting = Credit(consumers), list[int](), list[int]()
         following: tuple[int, bytes, int, int | None] | None = item
+        self.leaves_unshown = True  # what follows is marked one by one, not by a watermark
         try:
             while following is not None:
                 sequence, value, size, _ = following
@@ -464,7 +465,7 @@ class Cursor(Holdings):
     def _ahead(self) -> tuple[int, bytes] | None:
         """The first entry at or after `position` that is visible, below the watermark and not finished."""
         queue = self.queue
-        if self.halted:
+        if self.halted and not self.fills_gaps:
             for account in halting.short_of(self):
                 queue.work.halted.setdefault(account, {})[queue] = None
             return None
@@ -550,6 +551,12 @@ class Cursor(Holdings):
     def halted(self) -> bool:
         """Whether no entry that was never shown is offered until some entries below are finished."""
         return halting.is_halted(self)
+
+    @property
+    def fills_gaps(self) -> bool:
+        """Whether what comes next lies below finished entries, as it may after a restart: then a halted cursor offers
+        it, because once it is finished, the ranges are fewer."""
+        return bool(self.finished) and self.position < self.finished.last and halting.has_room_for_more(self)
 
     def _skip_to(self, sequence: int) -> None:
         """Sequences that were never stored, or have left, count as finished."""
