@@ -128,8 +128,8 @@ def test_a_newer_lease_fences_the_older() -> None:
     _, _, client = world()
     first = open_subscription(client)
     open_subscription(client)
-    for operation in ("ADVANCE", "PEEK"):
-        status, _, text = client.manage(operation, "subscription", "sub", sequence=0, start=0, **held(first))
+    for operation, place in (("ADVANCE", "sequence"), ("PEEK", "start")):
+        status, _, text = client.manage(operation, "subscription", "sub", **{place: 0}, **held(first))
         assert status == 409 and "newer holder" in text
 
 
